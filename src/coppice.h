@@ -288,7 +288,7 @@ struct CacheStatistics {
   // Sums since the engine was loaded.
   std::int64_t prompt_tokens = 0;  ///< of texts that have ended, with what follows:
   std::int64_t cached_tokens = 0, cached_draft_tokens = 0;  ///< as in Statistics
-  std::int64_t evicted_tokens = 0;
+  std::int64_t evicted_tokens = 0;  ///< whose KV went for others, and by drop_cache()
   /// Tokens of former passes that the target's passes have read: if each text read its own, and as
   /// they did, reading what texts share once in a pass.
   std::int64_t read_by_text = 0, read_by_tree = 0;
@@ -353,7 +353,8 @@ class COPPICE_API Engine {
   Prefix prefix(std::string_view text, bool add_bos = true);
   Prefix prefix(std::span<const TokenId> tokens);
   CacheStatistics cache() const;
-  /// Frees the KV that nobody uses and no Prefix holds.
+  /// Frees the KV, of both models, that no text under way uses and no Prefix holds. What Sequences
+  /// hold between their calls goes, too, and is computed again when they go on.
   void drop_cache();
 
   /// Grows and judges the first tree after `prompt`, as generate() takes it, and stops there.

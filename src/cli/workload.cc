@@ -278,7 +278,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
   if (!job.speculates()) {
     figures.plan = named("plan", text_in(values, "plan"), workload::all_plans);
     for (const TreeTemplate& tree : job.trees) {
-      figures.plan_reads += reads_by(*figures.plan, tree);
+      figures.plan_reads += reads_by(*figures.plan, tree, !figures.sharing);
     }
   }
   if (!svg.empty()) {
@@ -343,6 +343,10 @@ int workload(const std::vector<std::string>& arguments) {
           "  coppice workload speculation medusa.json     a token tree, accepted lengths forced\n"
           "  coppice workload toolbench --groups 20       prompts that share what they begin with\n"
           "  coppice workload loogle --output batch.jsonl --count-only\n"
+          "\n"
+          "The shipped pair's context is 512 tokens: reasoning takes --shrink 20 there, "
+          "speculation\n"
+          "--prompt-tokens 200 --new-tokens 100, toolbench and loogle --prompt-tokens 200.\n"
           "\n"
           "Lengths, forks and prunes are the template's, tokens are sampled. Prints iterations,\n"
           "KV tokens that attention reads (counted: query by query, and each node once), and\n"

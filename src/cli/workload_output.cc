@@ -79,11 +79,12 @@ std::string workload_text(const WorkloadFigures& f) {
   text += table_line("peak KV tokens",
                      cat(r.peak_by_tree, " as a tree, ", r.peak_per_query, " as copies"));
   if (f.plan) {
-    text += table_line("plan",
-                       cat(name_of(*f.plan), ": reads ", f.plan_reads.kv_tokens, " tokens in ",
-                           fixed(per_iteration(f.plan_reads.groups, f.plan_reads), 1),
-                           " groups an iteration, the longest of ",
-                           fixed(per_iteration(f.plan_reads.longest, f.plan_reads), 0), " tokens"));
+    text +=
+        table_line("plan", cat(name_of(*f.plan), ": reads ", f.plan_reads.kv_tokens, " tokens in ",
+                               fixed(per_iteration(f.plan_reads.groups, f.plan_reads), 1),
+                               " groups an iteration, the longest of ",
+                               fixed(per_iteration(f.plan_reads.longest, f.plan_reads), 0),
+                               " tokens in the mean", f.sharing ? "" : ", every branch a copy"));
   }
   return f.replay ? text + replay_text(f) : text;
 }

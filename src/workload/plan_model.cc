@@ -48,11 +48,11 @@ PlanReads& PlanReads::operator+=(const PlanReads& other) {
   return *this;
 }
 
-PlanReads reads_by(Plan plan, const TreeTemplate& tree) {
+PlanReads reads_by(Plan plan, const TreeTemplate& tree, bool copies) {
   PlanReads sum;
   std::vector<std::int64_t> runs, before;  // lengths that are read; of written nodes before a span
   for_each_span(tree, [&](const Span& span) {
-    const bool by_query = plan == Plan::radix;
+    const bool by_query = copies || plan == Plan::radix;
     runs.clear();
     before.clear();
     for (const std::int32_t node : span.writing) {

@@ -32,6 +32,7 @@ struct PlanReads {
   bool operator==(const PlanReads&) const = default;
 };
 
-PlanReads reads_by(Plan plan, const TreeTemplate& tree);
+/// `copies`: of a tree whose branches share nothing, each a copy of its path.
+PlanReads reads_by(Plan plan, const TreeTemplate& tree, bool copies = false);
 
 }  // namespace coppice::workload
