@@ -121,7 +121,8 @@ struct EngineOptions {
   KvDtype kv_dtype = KvDtype::automatic;
   std::int32_t max_tree_size = 256;  ///< largest tree that generate() will be asked for
   /// KV slots of each model, for all sequences together; so also the longest text. Whole pages of
-  /// 16. 0: max_sequences texts of 2048, at least a context of up to 8192; less if memory is short.
+  /// 16. 0: max_sequences texts of 2048 (or of the context, if that is shorter), at least a context
+  /// of up to 8192; less if memory is short.
   std::int32_t kv_tokens = 0;
   std::int32_t max_sequences = 64;  ///< texts that are written side by side; further ones wait
   /// Rows that one pass of the target judges, of all texts' trees; 0: 512, fewer if memory is
@@ -350,6 +351,7 @@ class COPPICE_API Engine {
   Sequence new_sequence();
 
   /// Computes a text that others will begin with, and keeps it in memory. `tokens` are not empty.
+  /// Throws Error, unlike generate(), if it is beyond the context or KV memory has no room.
   Prefix prefix(std::string_view text, bool add_bos = true);
   Prefix prefix(std::span<const TokenId> tokens);
   CacheStatistics cache() const;
@@ -416,8 +418,9 @@ class COPPICE_API Sequence {
   std::shared_ptr<Impl> impl_;  ///< shared with a generate() under way only
 };
 
-/// A text that stays in memory, computed, while this lives. Move-only. It must not outlive the
-/// engine.
+/// A text that stays in memory, computed, while this lives. A text that begins with it and adds
+/// nothing computes its last two tokens again, as every prompt's. Move-only. It must not outlive
+/// the engine.
 class COPPICE_API Prefix {
  public:
   Prefix(Prefix&&) noexcept;

@@ -78,7 +78,9 @@ FileHandle::~FileHandle() {
 void throw_write_failure(const fs::path& path, int error, const char* when_full) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   throw_failure(cat(path.string(), ": ", std::strerror(error), "; ",
-                    full ? when_full : "check the folder and its permissions"));
+                    full             ? when_full
+                    : error == EPIPE ? "what reads it has ended"
+                                     : "check the folder and its permissions"));
 }
 
 FileHandle open_file(const fs::path& path, int flags, const char* when_full) {

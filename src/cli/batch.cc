@@ -347,7 +347,7 @@ int generate_batch(const po::variables_map& given) {
   const std::string contents = file == "-" ? read_all(std::cin, where, largest_batch_mib)
                                            : read_all_of(file, where, largest_batch_mib);
   Batch batch = read_batch(given, contents, where, std::nullopt);
-  BatchOutput output(text_in(given, "output"));
+  BatchOutput output(written_file_in(given, "output"));
   if (output.seed() && *output.seed() != batch.seed && given.count("seed") == 0) {
     batch = read_batch(given, contents, where, output.seed());
   }

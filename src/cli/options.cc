@@ -162,6 +162,22 @@ std::string text_in(const po::variables_map& values, const char* option) {
   return values.count(option) != 0 ? values[option].as<std::string>() : std::string();
 }
 
+std::string written_file_in(const po::variables_map& values, const char* option,
+                            const std::string& input) {
+  if (values.count(option) == 0) return {};
+  std::string file = text_in(values, option);
+  if (file.empty() || file == "-") {
+    throw_usage(
+        cat("--", option, " ", quote(file), ": name a file; standard output is /dev/stdout"));
+  }
+  std::error_code ignored;
+  if (!input.empty() && fs::equivalent(input, file, ignored)) {
+    throw_usage(cat("--", option, " ", quote(file), ": writing it would replace what is read; ",
+                    "name another file"));
+  }
+  return file;
+}
+
 std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
                       std::int32_t most) {
   const auto count = values[option].as<std::int32_t>();

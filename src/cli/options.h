@@ -91,6 +91,10 @@ PolicyOptions policy_options(const po::variables_map& values);
 void read_tree_options(const po::variables_map& values, PolicyOptions& options);
 /// The value of a text option, "" if it was not given.
 std::string text_in(const po::variables_map& values, const char* option);
+/// The file that the option says is to be written, "" if it was not given. Throws Error(usage) for
+/// no name, "-", and `input`, a file that is read.
+std::string written_file_in(const po::variables_map& values, const char* option,
+                            const std::string& input = {});
 /// The value of a count. Error(usage) names the option if it is not from `least` to `most`.
 std::int32_t count_in(const po::variables_map& values, const char* option, std::int32_t least,
                       std::int32_t most = std::numeric_limits<std::int32_t>::max());

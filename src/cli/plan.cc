@@ -174,7 +174,8 @@ int plan(const std::vector<std::string>& arguments) {
           values)) {
     return 0;
   }
-  const std::string out = text_in(values, "out"), map_file = text_in(values, "grow-map");
+  const std::string out = written_file_in(values, "out"),
+                    map_file = written_file_in(values, "grow-map");
   const std::string known = text_in(values, "acceptance-vector");
   if (known.empty() && out.empty() && map_file.empty()) {
     throw_usage("plan writes its vectors or a grow map; give --out FILE, or --grow-map FILE");

@@ -38,13 +38,6 @@ std::int32_t size_of(const std::string& word) {
   return number_in<std::int32_t>("tree-sizes", word, 1, largest_tree_size);
 }
 
-void check_keeps(const fs::path& recording, const fs::path& csv) {
-  std::error_code ignored;
-  if (!fs::equivalent(recording, csv, ignored)) return;
-  throw_usage(cat("--csv ", quote(csv.string()),
-                  ": writing it would replace the recording; name another file"));
-}
-
 // Every combination that the lists name; each option goes to the policies that take it.
 std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature) {
   const auto list = [&](const char* option, auto parse) {
@@ -130,11 +123,8 @@ int replay(const std::vector<std::string>& arguments) {
     throw_usage("replay: no recording is named; give the file that coppice record wrote");
   }
   const std::int32_t seeds = count_in(values, "seeds", 1, 100000);
-  const std::string file = text_in(values, "recording"), csv = text_in(values, "csv");
-  if (!csv.empty()) {
-    check_keeps(file, csv);
-    require_writable(csv);
-  }
+  const std::string file = text_in(values, "recording"), csv = written_file_in(values, "csv", file);
+  if (!csv.empty()) require_writable(csv);
   const study::Recording recording = study::read_recording(file);
   const bool any = std::any_of(recording.texts.begin(), recording.texts.end(),
                                [](const study::RecordedText& t) { return t.length() > 0; });

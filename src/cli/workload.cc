@@ -12,6 +12,7 @@
 #include "cli/workload_output.h"
 #include "cli/workload_prompts.h"
 #include "engine/access.h"
+#include "engine/check_speculation.h"
 #include "engine/loading.h"
 #include "workload/figure.h"
 #include "workload/speculation_replay.h"
@@ -32,6 +33,8 @@ struct Job {
   TreeShape shape;
   std::vector<workload::AcceptanceRecord> records;  ///< with the steps to be taken
   std::int64_t record_prompt = 0;
+
+  std::int32_t divisor = 1;  ///< by which the trees are shrunk
 
   std::size_t left_out = 0;
   workload::Reads reads;
@@ -144,9 +147,9 @@ Job read_job(const po::variables_map& values, const std::string& kind) {
     return job;
   }
   job.kind == "few-shot" ? read_few_shot_job(values, job) : read_reasoning_job(values, job);
-  const std::int32_t divisor = count_in(values, "shrink", 1);
+  job.divisor = count_in(values, "shrink", 1);
   for (TreeTemplate& tree : job.trees) {
-    if (divisor > 1) tree = shrunk(tree, divisor);
+    if (job.divisor > 1) tree = shrunk(tree, job.divisor);
     workload::Reads reads = reads_of(tree);
     if (kind == "few-shot") ++reads.iterations;  // the prompt's, as the papers count
     job.of_trees.push_back(reads);
@@ -161,6 +164,11 @@ EngineOptions engine_for(const po::variables_map& values, const Job& job,
   if (!job.speculates())
     options.max_sequences =
         static_cast<std::int32_t>(std::min<std::int64_t>(job.reads.most_branches, most_sequences));
+  if (job.shape.size() > largest_tree_size) {
+    throw_failure(cat(job.file, ": \"Tree_Structure\" has ", job.shape.size(),
+                      " nodes; an engine judges up to ", largest_tree_size,
+                      ", cut it or use --count-only"));
+  }
   options.max_tree_size = std::max(options.max_tree_size, job.shape.size());
   if (options.kv_tokens == 0) {
     // What is live at most (a pass reads no more than there is room for), a twentieth more, and
@@ -177,7 +185,7 @@ EngineOptions engine_for(const po::variables_map& values, const Job& job,
 /// Until all trees are written, or Ctrl-C. What `warm_up` does first is in no figure.
 void replay_all(Engine& engine, const Job& job, const GenerateOptions& options, bool warm_up,
                 WorkloadFigures& figures) {
-  for (const TreeTemplate& tree : job.trees) require_context(engine, tree);
+  for (const TreeTemplate& tree : job.trees) require_context(engine, tree, job.divisor);
   const InterruptWatch interrupts;
   ProgressLine progress(true);
   const auto all = static_cast<double>(job.reads.generated);
@@ -260,7 +268,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
   const bool json = wants_json(values), count_only = values.count("count-only") != 0;
   const GenerateOptions options = generate_options(values);
   options.validate();
-  const std::string svg = text_in(values, "svg");
+  const std::string svg = written_file_in(values, "svg", text_in(values, "file"));
   if (!svg.empty()) require_writable(svg);
   const Job job = read_job(values, kind);
 

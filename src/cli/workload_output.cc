@@ -1,6 +1,7 @@
 #include "cli/workload_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -119,10 +120,8 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"forks", p.forks},
                       {"prunes", p.prunes},
                       {"preemptions", p.preemptions},
-                      {"kv_tokens_read_by_text", p.read_by_text},
-                      {"kv_tokens_read_by_tree", p.read_by_tree},
                       {"peak_kv_tokens", p.peak_kv},
-                      {"peak_kv_bytes", peak_bytes(f)},
+                      {"peak_kv_bytes", std::llround(peak_bytes(f))},
                       {"seconds",
                        {{"prefill", p.seconds.prefill},
                         {"draft", p.seconds.draft},
@@ -133,6 +132,10 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"device", f.device},
                       {"dtype", f.dtype},
                       {"kv_dtype", f.kv_dtype}};
+    if (f.plan) {
+      json["engine"]["kv_tokens_read_by_text"] = p.read_by_text;
+      json["engine"]["kv_tokens_read_by_tree"] = p.read_by_tree;
+    }
     if (!p.accepted.policy.empty()) {  // else lengths were forced
       json["engine"]["policy"] = p.accepted.policy;
       json["engine"]["accepted_length"] = p.accepted.length();

@@ -30,7 +30,7 @@ using Json = nlohmann::ordered_json;
 using workload::SharedPrompts;
 
 struct Answers {
-  std::size_t texts = 0;
+  std::size_t texts = 0, cut = 0;  ///< cut: ended early, as memory was short
   std::int64_t tokens = 0, prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::int32_t preemptions = 0;
   double prefill = 0.0, total = 0.0;
@@ -104,6 +104,7 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
     }
     const Statistics& s = text.statistics;
     ++answers.texts;
+    answers.cut += text.finish_reason == FinishReason::memory ? 1 : 0;
     answers.tokens += std::ssize(text.tokens);
     answers.prompt_tokens += s.prompt_tokens;
     answers.cached_tokens += s.cached_tokens;
@@ -167,6 +168,7 @@ std::string prompts_as_json(const std::string& kind, const SharedPrompts& set,
   if (answers) {
     json["engine"] = {{"finished", answers->finished},
                       {"texts", answers->texts},
+                      {"cut", answers->cut},
                       {"tokens", answers->tokens},
                       {"prompt_tokens", answers->prompt_tokens},
                       {"cached_tokens", answers->cached_tokens},
@@ -201,6 +203,8 @@ po::options_description shared_prompt_options() {
 
 int answer_shared_prompts(const po::variables_map& values, const std::string& kind) {
   const bool json = wants_json(values), count_only = values.count("count-only") != 0;
+  const std::string output = written_file_in(values, "output");
+  if (!output.empty()) require_writable(output);
   GenerateOptions options = generate_options(values);
   options.max_new_tokens = count_or(values, "new-tokens", 16);
   options.ignore_eos = true;
@@ -217,9 +221,7 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
   const SharedPrompts set =
       workload::shared_prompts(statistics, count_in(values, "groups", 1),
                                count_in(values, "group-prompts", 1), vocab_size, options.seed);
-  if (const std::string output = text_in(values, "output"); !output.empty()) {
-    write_file(output, as_batch(set, options));
-  }
+  if (!output.empty()) write_file(output, as_batch(set, options));
   std::optional<Answers> answers;
   if (!count_only) {
     tell_of_plain(values, engine_request);
@@ -248,7 +250,12 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
   }
   write_out(
       (json ? prompts_as_json : prompts_as_text)(kind, set, answers, engine_request.kv_tokens));
-  return answers && !answers->finished ? interrupted_exit : 0;
+  if (!answers) return 0;
+  if (!answers->finished) return interrupted_exit;
+  if (answers->cut == 0) return 0;
+  tell(cat(answers->cut, answers->cut == 1 ? " answer" : " answers",
+           " ended early, for KV memory was short; give more --kv-tokens"));
+  return 1;
 }
 
 }  // namespace coppice::cli

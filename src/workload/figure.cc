@@ -83,6 +83,7 @@ std::string figure_of(const TreeTemplate& tree) {
   const std::vector<std::int32_t> row = depth_first(parents);
   study::Chart chart;
   chart.x.label = "iterations";
+  chart.x.whole = true;
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(std::max<std::int64_t>(1, end));
   chart.y = rows_axis(row, "node: tokens",
@@ -147,7 +148,8 @@ std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& ac
   const std::vector<std::int32_t> row = depth_first(parents);
   const std::size_t steps = std::min(accepted.size(), most_steps);
   study::Chart chart;
-  chart.x.label = "step";
+  chart.x.label = steps < accepted.size() ? cat("step, the first ", steps, " of ", accepted.size())
+                                          : std::string("step");
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(steps);
   chart.y = rows_axis(row, "node", [](std::size_t node) { return cat(node); });

@@ -34,7 +34,8 @@ std::int64_t id_of(const std::string& key, const std::string& place) {
 Record record_of(const Json& json, std::int64_t id, const std::string& place) {
   Record record{};
   if (whole_number(field(json, "id", place), 0, most_tokens, cat(place, ": \"id\"")) != id) {
-    throw_failure(cat(place, ": its \"id\" is ", json["id"].dump(), "; the two must agree"));
+    throw_failure(cat(place, ": its \"id\" is ", json["id"].dump(),
+                      "; the two must agree, correct the file"));
   }
   record.tokens =
       whole_number(field(json, "value", place), 0, most_tokens, cat(place, ": \"value\""));
@@ -44,7 +45,8 @@ Record record_of(const Json& json, std::int64_t id, const std::string& place) {
       whole_number(field(json, "end", place), -most_tokens, most_tokens, cat(place, ": \"end\""));
   const Json& children = field(json, "children", place);
   if (!children.is_array()) {
-    throw_failure(cat(place, ": \"children\" is ", shown(children), ", not a list of nodes"));
+    throw_failure(cat(place, ": \"children\" is ", shown(children),
+                      ", not a list of nodes; correct the file"));
   }
   for (const Json& child : children) {
     record.children.push_back(whole_number(child, 0, most_tokens, cat(place, ": a child")));
@@ -166,11 +168,13 @@ ReasoningFile read_reasoning(const std::filesystem::path& file) {
     const std::string name = cat("template ", i), place = cat(file.string(), ": ", name);
     const Json& data = field(item, "data", place);
     if (!data.is_object()) {
-      throw_failure(cat(place, ": \"data\" is ", shown(data), ", not an object of nodes"));
+      throw_failure(
+          cat(place, ": \"data\" is ", shown(data), ", not an object of nodes; correct the file"));
     }
     const auto flag = item.find("incompleted");
     if (flag != item.end() && !flag->is_boolean()) {
-      throw_failure(cat(place, ": \"incompleted\" is ", shown(*flag), ", not true or false"));
+      throw_failure(cat(place, ": \"incompleted\" is ", shown(*flag),
+                        ", not true or false; correct the file"));
     }
     if ((flag != item.end() && flag->get<bool>()) || data.size() < 2) {
       ++result.incomplete;

@@ -166,20 +166,30 @@ std::vector<TokenId> prompt_of_length(const Engine& engine, std::string_view tex
   return prompt;
 }
 
-void require_context(const Engine& engine, const TreeTemplate& tree) {
-  std::int64_t longest = 0;
-  std::vector<std::int64_t> path(tree.nodes.size(), 0);
+void require_context(const Engine& engine, const TreeTemplate& tree, std::int64_t divisor) {
+  std::int64_t longest = 0, deepest = 0;
+  std::vector<std::int64_t> path(tree.nodes.size(), 0), depth(tree.nodes.size(), 1);
   for (std::size_t n = 0; n < tree.nodes.size(); ++n) {
-    const std::int32_t parent = tree.nodes[n].parent;
-    path[n] = tree.nodes[n].tokens + (parent < 0 ? 0 : path[static_cast<std::size_t>(parent)]);
+    path[n] = tree.nodes[n].tokens;
+    if (n > 0) {
+      const auto parent = static_cast<std::size_t>(tree.nodes[n].parent);
+      path[n] += path[parent];
+      depth[n] += depth[parent];
+    }
     longest = std::max(longest, path[n]);
+    deepest = std::max(deepest, depth[n]);
   }
-  if (longest <= engine.context_length()) return;
-  const std::int64_t divisor = (longest + engine.context_length() - 1) / engine.context_length();
+  const std::int64_t context = engine.context_length();
+  if (longest <= context) return;
+  // Lengths are rounded up: by less than a token for each node of a path.
+  const std::int64_t room = context - deepest;
+  const std::string shrink =
+      room > 0 ? cat(", --shrink ", (longest * divisor + room - 1) / room, " for shorter branches")
+               : std::string();
   throw_usage(cat(tree.name, ": its longest branch has ", longest,
-                  " tokens, more than the target's context of ", engine.context_length(),
-                  "; use a model with a longer context, --shrink ", divisor + 1,
-                  " for shorter branches, or --count-only"));
+                  " tokens, more than the target's context of ", context,
+                  "; use a model with a longer context", shrink,
+                  ", fewer --prompt-tokens, or --count-only"));
 }
 
 void replay(Engine& engine, const TreeTemplate& tree, const std::vector<TokenId>& prompt,

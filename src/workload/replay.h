@@ -55,8 +55,8 @@ std::vector<TokenId> prompt_of_length(const Engine& engine, std::string_view tex
                                       std::int64_t tokens, std::uint64_t seed);
 
 /// Throws Error(usage), which names the tree and a remedy, if its longest path does not fit the
-/// engine's context.
-void require_context(const Engine& engine, const TreeTemplate& tree);
+/// engine's context. The remedy counts that the tree is shrunk() by `divisor` already.
+void require_context(const Engine& engine, const TreeTemplate& tree, std::int64_t divisor);
 
 /// Writes the tree behind `prompt`, which has its prompt's length: branches are forked where they
 /// begin, written side by side, and pruned where nothing is written below them any more. Adds to

@@ -38,12 +38,15 @@ SharedPrompts shared_prompts(const SharingStatistics& statistics, std::int32_t g
   const auto mean = static_cast<double>(statistics.mean_tokens);
   const double own = mean * (1.0 - statistics.common - statistics.of_group);
   if (own < 2.0 || mean * statistics.of_group < 2.0) {
-    throw_usage(cat("prompts of ", statistics.mean_tokens,
-                    " tokens are too short for what they share; use longer ones"));
+    throw_usage(
+        cat("prompts of ", statistics.mean_tokens,
+            " tokens are too short for what they share; use longer ones (--prompt-tokens)"));
   }
   if (mean * groups * prompts_of_group > static_cast<double>(most_tokens)) {
-    throw_usage(cat(groups, " groups of ", prompts_of_group, " prompts of ", statistics.mean_tokens,
-                    " tokens are more than ", most_tokens, " in all; use fewer"));
+    throw_usage(
+        cat(groups, " groups of ", prompts_of_group, " prompts of ", statistics.mean_tokens,
+            " tokens are more than ", most_tokens,
+            " in all; use fewer (--groups, --group-prompts) or shorter ones (--prompt-tokens)"));
   }
   std::mt19937_64 random(seed);
   const auto append = [&](std::vector<TokenId>& tokens, std::int64_t count) {

@@ -18,16 +18,18 @@ TreeShape recorded_tree(const Json& json, const std::string& place) {
   std::vector<RankPath> paths;
   for (const Json& path : json) {
     const std::string at = cat(place, "[", paths.size(), "]");
-    if (!path.is_array()) throw_failure(cat(at, " is ", shown(path), ", not a list of ranks"));
+    if (!path.is_array())
+      throw_failure(cat(at, " is ", shown(path), ", not a list of ranks; correct the file"));
     RankPath& ranks = paths.emplace_back();
     for (const Json& rank : path) {
-      ranks.push_back(static_cast<std::int32_t>(whole_number(rank, 0, TreeShape::most_nodes, at)));
+      ranks.push_back(static_cast<std::int32_t>(
+          whole_number(rank, 0, TreeShape::most_nodes, cat(at, "[", ranks.size(), "]"))));
     }
   }
   try {
     return TreeShape(paths);
   } catch (const Error& error) {
-    throw_failure(cat(place, ": ", error.what()));
+    throw_failure(cat(place, ": ", error.what(), "; correct the file"));
   }
 }
 
@@ -37,7 +39,7 @@ AcceptanceRecord record_of(const Json& json, const std::string& place, std::int3
   record.prompt = prompt_of(json, place);
   if (!accepted.is_array() || accepted.empty() || std::ssize(accepted) > most_recorded_steps) {
     throw_failure(cat(place, ": \"Accept_length\" is ", shown(accepted), ", not a list of 1 to ",
-                      most_recorded_steps, " accepted lengths"));
+                      most_recorded_steps, " accepted lengths; correct the file"));
   }
   for (const Json& length : accepted) {
     record.accepted.push_back(static_cast<std::int32_t>(
@@ -62,7 +64,8 @@ SpeculationFile read_speculation(const std::filesystem::path& file) {
   SpeculationFile result;
   result.tree =
       recorded_tree(field(*json, "Tree_Structure", where), where + ": \"Tree_Structure\"");
-  if (result.tree.size() < 1) throw_failure(where + ": \"Tree_Structure\" has no nodes");
+  if (result.tree.size() < 1)
+    throw_failure(where + ": \"Tree_Structure\" has no nodes; correct the file");
   const Json& records = field(*json, "Records", where);
   if (!records.is_array() || records.empty()) {
     throw_failure(

@@ -124,10 +124,19 @@ TEST_F(ReplayTest, StopsWhereItIsAskedTo) {
 
 TEST_F(ReplayTest, SaysWhatDoesNotFit) {
   Engine engine = load(64);
-  EXPECT_NE(error_of([&] { require_context(engine, few_shot(100000, 1, 2)); }, ErrorKind::usage)
+  EXPECT_NE(error_of([&] { require_context(engine, few_shot(100000, 1, 2), 1); }, ErrorKind::usage)
                 .find("few-shot with 1 branches: its longest branch has 100001 tokens"),
             std::string::npos);
-  require_context(engine, few_shot(10, 1, 10));
+  require_context(engine, few_shot(10, 1, 10), 1);
+  // What the remedy says suffices, however much the tree is shrunk already.
+  const TreeTemplate whole = few_shot(3333, 2, 1001);
+  for (const std::int64_t divisor : {1, 2, 3}) {
+    const std::string told = error_of(
+        [&] { require_context(engine, shrunk(whole, divisor), divisor); }, ErrorKind::usage);
+    const std::size_t at = told.find("--shrink ");
+    ASSERT_NE(at, std::string::npos) << told;
+    require_context(engine, shrunk(whole, std::stoll(told.substr(at + 9))), 1);
+  }
   ReplayReport report;
   EXPECT_NE(error_of([&] {
               replay(engine, few_shot(16, 1, 100), prompt_of_length(engine, "", 16, 1), settings(),

@@ -152,9 +152,16 @@ TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
   expect_error("workload few-shot --branches 2000 --iterations 3", 2, "2000 branches side by side");
   expect_error("workload few-shot", 2, "--shrink");  // the shipped target's context is 512
   expect_error("workload few-shot --shrink 10 --svg /nowhere/at/all.svg", 1, "/nowhere/at");
+  expect_error("workload few-shot --count-only --svg -", 2, "/dev/stdout");
+  expect_error("workload toolbench --count-only --output ''", 2, "name a file");
+  const Result cut = run("workload toolbench --prompt-tokens 100 --kv-tokens 144");
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_NE(cut.out.find("64, of "), std::string::npos) << cut.out;
+  EXPECT_NE(cut.err.find("ended early"), std::string::npos) << cut.err;
   const std::string name = file(json::array({small_template()}));
   expect_error("workload speculation " + name, 1, "a list of templates is for reasoning");
   expect_error("workload reasoning " + name + " --branches 3", 2, "--branches does nothing");
+  expect_error("workload reasoning " + name + " --count-only --svg " + name, 2, "would replace");
   json damaged = small_template();
   damaged["data"]["4"]["value"] = 3;
   expect_error("workload reasoning " + file(json::array({damaged})), 1, "template 0: node 4");

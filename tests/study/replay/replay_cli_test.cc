@@ -135,7 +135,7 @@ TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
                "expand-rerank");
   // The recording stays, by whatever name it goes.
   const std::string before = bytes_of(file("a.rec"));
-  expect_error(replay + "--csv '" + file("./a.rec") + "'", 2, "would replace the recording");
+  expect_error(replay + "--csv '" + file("./a.rec") + "'", 2, "would replace what is read");
   EXPECT_EQ(bytes_of(file("a.rec")), before);
   // Before any work is done.
   expect_error(replay + "--policies chain --csv '" + file("none/a.csv") + "'", 1, "none/a.csv");
