@@ -384,9 +384,10 @@ class COPPICE_API Engine {
 /// are tokens, to what is there, then the tokens it returns (not an end token, not what reached
 /// into a stop text). Between calls its KV stays in memory, where other texts find it, too, until
 /// texts lack memory: the least recently used goes first, and is computed again when it is needed.
-/// A call that throws leaves it as it was. Statistics::prompt_tokens counts all tokens before the
-/// new ones. Move-only, as Engine. A callback of its own generate() may not call generate() on it,
-/// which throws Error(usage), but may move or destroy it: the call goes on to its end.
+/// A call that throws leaves it as it was, but that under Acceptance::rejection the next one has
+/// other random numbers. Statistics::prompt_tokens counts all tokens before the new ones.
+/// Move-only, as Engine. A callback of its own generate() may not call generate() on it, which
+/// throws Error(usage), but may move or destroy it: the call goes on to its end.
 class COPPICE_API Sequence {
  public:
   Sequence(Sequence&&) noexcept;

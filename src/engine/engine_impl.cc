@@ -158,25 +158,26 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
     }
   }
   const auto length = state.tokens.size() + prompt.size();
-  const std::int32_t context = target.model->max_positions();
-  if (length >= static_cast<std::size_t>(context)) {
-    const std::int32_t left = context - 1 - state.length();
-    std::string remedy = cat("; shorten it to at most ", left, left == 1 ? " token" : " tokens");
-    if (const std::string longer = longer_context(*target.model); !longer.empty()) {
-      remedy = cat("; ", longer);
-    } else if (left < 1) {
-      remedy =
-          state.length() > 0 ? "; begin a new sequence" : "; use a model with a longer context";
+  const std::int32_t context = target.model->max_positions(), slots = target.pool->layout().slots();
+  const bool beyond_context = length >= static_cast<std::size_t>(context);
+  if (beyond_context || length > static_cast<std::size_t>(slots)) {
+    const std::int32_t left = std::min(context - 1, slots) - state.length();
+    const std::string longer = longer_context(*target.model);
+    std::string remedy = cat("shorten it to at most ", left, left == 1 ? " token" : " tokens");
+    if (left < 1) {
+      remedy = state.length() > 0 ? "begin a new sequence" : "use a model with a longer context";
     }
-    throw RoomError(ErrorKind::usage, cat("prompt: ", length, " tokens",
-                                          state.length() > 0 ? " with those before it" : "",
-                                          " leave no room in the context of ", context, remedy));
-  }
-  const std::int32_t slots = target.pool->layout().slots();
-  if (length > static_cast<std::size_t>(slots)) {
-    throw RoomError(ErrorKind::usage,
-                    cat("prompt: ", length, " tokens do not fit the ", slots,
-                        " KV slots; raise kv_tokens (--kv-tokens) or shorten the prompt"));
+    if (!beyond_context) {
+      remedy = cat("raise kv_tokens (--kv-tokens) or ", remedy);
+    } else if (!longer.empty()) {
+      remedy = longer;
+    }
+    throw RoomError(
+        ErrorKind::usage,
+        cat("prompt: ", length, " tokens", state.length() > 0 ? " with those before it" : "",
+            beyond_context ? cat(" leave no room in the context of ", context)
+                           : cat(" do not fit the ", slots, " KV slots"),
+            "; ", remedy));
   }
   for (const TokenId token : prompt) state.append(token);
 }

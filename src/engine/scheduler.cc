@@ -319,6 +319,7 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
   begin_drafts(texts);
   plan_step(engine_, stepping_, plan_);
   if (plan_.short_of_slots) {
+    if (alone_ && texts[0]->fold_copies()) return true;  // the next step finds slots
     if (alone_) texts[0]->end_between_steps(FinishReason::memory);
     return alone_;
   }

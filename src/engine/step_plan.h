@@ -35,9 +35,9 @@ struct StepPlan {
 /// Divides the passes' rows and the pools' free slots among texts that can take a step. The order
 /// says who comes first; who finds no room is left out. Trees of fixed size have it or wait for a
 /// step that has room for them, automatic ones share what is left (together, but for texts whose
-/// noise is not their own: src/sizing/README.md), prompts have what trees leave: parts of those that
-/// do not fit; who lacks tokens that an earlier one computes waits for them. Short of slots all trees
-/// shrink, down to none.
+/// noise is not their own: src/sizing/README.md), prompts have what trees leave: parts of those
+/// that do not fit; who lacks tokens that an earlier one computes waits for them. Short of slots
+/// all trees shrink, down to none.
 void plan_step(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan);
 
 }  // namespace coppice

@@ -86,6 +86,17 @@ void TextRun::release_kv() {
   speculator.forget_draft();
 }
 
+bool TextRun::fold_copies() {
+  const KvForest* const forest = state.base.forest();
+  const std::int32_t kv = state.target_kv();
+  if (forest == nullptr || std::min(forest->match(state.tokens), kv) <= state.base.length()) {
+    return false;
+  }
+  release_kv();
+  state.base.advance(state.tokens, kv);
+  return true;
+}
+
 std::int32_t TextRun::tokens_left() const {
   return std::min(request.options.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
                   engine.target.model->max_positions() - state.length());

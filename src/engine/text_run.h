@@ -109,6 +109,9 @@ class TextRun {
   void note_cached() { result_.statistics.cached_tokens = state.target_kv(); }
   /// Gives all KV up, which is computed again before the next step.
   void release_kv();
+  /// Goes on with what the tree has of what it wrote itself: a prefix that somebody keeps, say, may
+  /// hold the same tokens. Frees its own KV of them, and its draft begins anew. False: it has none.
+  bool fold_copies();
   /// The result, after `seconds` in all. Once.
   Generation finish(double seconds);
 

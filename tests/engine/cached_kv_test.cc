@@ -312,6 +312,27 @@ TEST_F(CachedKv, IsTakenToTheLastSlot) {
   EXPECT_EQ(idle.generate(prompt, greedy(3)).tokens.size(), 3u);
 }
 
+// What it wrote itself, and somebody keeps, too, it has once before memory ends it.
+TEST_F(CachedKv, IsNotHeldTwiceToTheLastSlot) {
+  const Generation whole = engine_.generate(prompt, greedy(190));
+  ASSERT_EQ(whole.tokens.size() + prompt.size(), 129u);
+  engine_.drop_cache();
+  std::vector<TokenId> beginning = prompt;
+  beginning.insert(beginning.end(), whole.tokens.begin(), whole.tokens.begin() + 60);
+  const Prefix kept = engine_.prefix(beginning);
+  for (const Speculation& speculation : {Speculation(Dyspec{8}), Speculation(Plain{})}) {
+    Sequence sequence = engine_.new_sequence();
+    GenerateOptions options = greedy(190);
+    options.speculation = speculation;
+    const Generation g = sequence.generate(prompt, options);
+    EXPECT_EQ(g.finish_reason, FinishReason::memory);
+    if (!on_cuda()) {
+      EXPECT_EQ(g.tokens, whole.tokens);
+    }
+  }
+  EXPECT_EQ(engine_.cache().target_shared - engine_.cache().evictable, 65);
+}
+
 // Nobody waits in the queue for memory that nobody uses.
 TEST_F(CachedKv, IsTakenBeforeATextWaits) {
   Sequence idle = engine_.new_sequence();

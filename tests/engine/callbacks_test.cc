@@ -5,9 +5,11 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "engine/endless_pair.h"
+#include "reference/files.h"
 
 namespace coppice::testing {
 namespace {
@@ -80,6 +82,38 @@ TEST(Callbacks, MayDestroyOrMoveTheirSequence) {
 }
 
 // The first call of an automatic size measures costs and tells of it.
+// Its shared noise, too: what is written next is what it would have been without the call that
+// threw.
+TEST(Callbacks, ThatThrowLeaveTheSequenceAsItWas) {
+  Engine engine = Engine::load(shipped_options());
+  GenerateOptions options = greedy(60);
+  options.sampling.temperature = 1.0;
+  options.acceptance = Acceptance::coupled;
+  const std::string whole = engine.generate("Once upon a time", options).text;
+  // In the middle, then where stop texts end it: some begin within a token, so that a piece comes
+  // with the end.
+  for (std::size_t at = whole.size() / 2; at < whole.size() / 2 + 9; ++at) {
+    GenerateOptions ended = options;
+    std::size_t last = at;
+    if (at > whole.size() / 2) {
+      ended.stop = {whole.substr(at, 3)};
+      last = engine.generate("Once upon a time", ended).text.size();
+    }
+    Sequence sequence = engine.new_sequence();
+    std::size_t seen = 0;
+    EXPECT_THROW(sequence.generate("Once upon a time", ended,
+                                   [&](const Piece& piece) -> bool {
+                                     seen += piece.text.size();
+                                     if (seen >= last) throw std::runtime_error("the caller's");
+                                     return true;
+                                   }),
+                 std::runtime_error);
+    EXPECT_TRUE(sequence.tokens().empty());
+    engine.drop_cache();  // a GPU's passes over fewer rows may round otherwise
+    EXPECT_EQ(sequence.generate("Once upon a time", options).text, whole) << at;
+  }
+}
+
 TEST(Callbacks, ProgressMayUseTheEngine) {
   const TinyPair pair(endless());
   std::unique_ptr<Engine> engine;
@@ -167,6 +201,27 @@ TEST(Prompts, RefusalsSayWhatRemains) {
       << refusal(10);
   EXPECT_EQ(refusal(2), "accepted");
   EXPECT_NE(refusal(1).find("begin a new sequence"), std::string::npos) << refusal(1);
+}
+
+// What they name suffices, whichever of context and KV memory is the shorter.
+TEST(Prompts, RefusalsNameTheShorterLimit) {
+  const TinyPair pair(endless(60));
+  EngineOptions load = pair.options();
+  load.kv_tokens = 48;
+  Engine engine = Engine::load(load);
+  const auto refusal = [&](Sequence& sequence, std::size_t tokens) {
+    return error_of([&] { sequence.generate(std::vector<TokenId>(tokens, 5), greedy(1)); },
+                    ErrorKind::usage);
+  };
+  Sequence sequence = engine.new_sequence();
+  EXPECT_NE(refusal(sequence, 70).find("shorten it to at most 48 tokens"), std::string::npos);
+  EXPECT_NE(refusal(sequence, 50).find("or shorten it to at most 48 tokens"), std::string::npos);
+  sequence.generate(std::vector<TokenId>(48, 5), greedy(1));
+  EXPECT_NE(refusal(sequence, 1)
+                .find("50 tokens with those before it do not fit the 48 KV slots; "
+                      "raise kv_tokens (--kv-tokens) or begin a new sequence"),
+            std::string::npos)
+      << refusal(sequence, 1);
 }
 
 }  // namespace
