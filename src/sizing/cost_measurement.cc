@@ -111,7 +111,8 @@ std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, std::int3
                                    33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
   // What several texts' trees fill.
-  if (most > rows_to_time.tree) all.push_back(most);
+  const bool listed = std::find(all.begin(), all.end(), most) != all.end();
+  if (most > rows_to_time.tree && !listed) all.push_back(most);
   std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
   return all;
 }

@@ -169,6 +169,22 @@ TEST(CostCache, ManyMayReadAndWriteOneTable) {
   EXPECT_EQ(files_in(folder.path() / "cache").size(), 1u);
 }
 
+// Most rows of a pass may be a number that is timed anyway: it is timed once.
+TEST(CostTableFile, IsReadAgainWhateverTheMemory) {
+  const testing::TinyPair pair;
+  for (const std::int32_t slots : {32, 64, 96, 128}) {
+    EngineOptions options = pair.options();
+    options.cost_cache = false;
+    options.max_tree_size = 15;
+    options.kv_tokens = slots;
+    options.cost_table = pair.path() / std::to_string(slots);
+    Engine::load(options).generate(prompt, automatic());
+    ASSERT_TRUE(std::filesystem::exists(options.cost_table));
+    Engine again = Engine::load(options);
+    EXPECT_NO_THROW(again.generate(prompt, automatic())) << slots;
+  }
+}
+
 TEST(CostCache, EnginesUseItUnlessToldOtherwise) {
   const testing::TemporaryFolder folder;
   const Variable cache("XDG_CACHE_HOME", folder.path().c_str());
