@@ -14,22 +14,12 @@ SequenceClaim::SequenceClaim(Sequence::Impl& sequence) : taken_(sequence.generat
   }
 }
 
-KeptText::~KeptText() {
-  state_.cut(length_);
-  state_.taken_back = taken_back_;  // but no step's noise comes again
-}
-
-void KeptText::keep() {
-  length_ = state_.length();
-  taken_back_ = state_.taken_back;
-}
-
 OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
                    const GenerateOptions& options, PieceCallback callback,
                    const std::stop_token& stop)
     : sequence_(std::move(sequence)),
       claim_(*sequence_),
-      kept_(sequence_->state),
+      kept_{sequence_->state, sequence_->state.length()},
       callback_(std::move(callback)),
       state_(with_prompt(prompt, options)),
       prompt_tokens_(state_.length()),
@@ -54,7 +44,7 @@ Generation OpenText::finish() {
   engine.prompt_tokens += prompt_tokens_;
   engine.cached_tokens += result.statistics.cached_tokens;
   engine.cached_draft_tokens += result.statistics.cached_draft_tokens;
-  kept_.keep();
+  kept_.length = state_.length();
   return result;
 }
 

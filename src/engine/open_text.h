@@ -27,23 +27,6 @@ class SequenceClaim {
   std::atomic<bool>& taken_;
 };
 
-/// What a text was, which it is again at the end of this unless keep() was called. Steps that were
-/// taken stay counted: who saw what they drew must not choose by it.
-class KeptText {
- public:
-  explicit KeptText(SequenceState& state) : state_(state) { keep(); }
-  ~KeptText();
-  KeptText(const KeptText&) = delete;
-  KeptText& operator=(const KeptText&) = delete;
-  /// It stays as it is now.
-  void keep();
-
- private:
-  SequenceState& state_;
-  std::int32_t length_ = 0;
-  std::uint64_t taken_back_ = 0;
-};
-
 /// Until it is finished, its end leaves the sequence as it was before.
 class OpenText {
  public:
@@ -63,7 +46,7 @@ class OpenText {
 
   const std::shared_ptr<Sequence::Impl> sequence_;  ///< a callback may destroy the caller's
   const SequenceClaim claim_;
-  KeptText kept_;
+  CutBack<SequenceState> kept_;
   const PieceCallback callback_;
   SequenceState& state_;
   const std::int32_t prompt_tokens_;

@@ -115,7 +115,6 @@ void TextRun::take_tokens() {
     end(FinishReason::context);
   }
   if (ended()) state.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
-  if (ended_ == FinishReason::stop) ++state.taken_back;
   release_text();
 }
 
@@ -168,6 +167,7 @@ bool TextRun::take(TokenId token) {
 
 Generation TextRun::finish(double seconds) {
   const GenerateOptions& options = request.options;
+  if (ended_ == FinishReason::stop) ++state.taken_back;  // a text that failed is undone instead
   Statistics& s = result_.statistics;
   const auto count = static_cast<double>(result_.tokens.size());
   const auto steps = static_cast<double>(account.steps);

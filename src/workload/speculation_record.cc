@@ -18,8 +18,9 @@ TreeShape recorded_tree(const Json& json, const std::string& place) {
   std::vector<RankPath> paths;
   for (const Json& path : json) {
     const std::string at = cat(place, "[", paths.size(), "]");
-    if (!path.is_array())
+    if (!path.is_array()) {
       throw_failure(cat(at, " is ", shown(path), ", not a list of ranks; correct the file"));
+    }
     RankPath& ranks = paths.emplace_back();
     for (const Json& rank : path) {
       ranks.push_back(static_cast<std::int32_t>(
@@ -64,8 +65,9 @@ SpeculationFile read_speculation(const std::filesystem::path& file) {
   SpeculationFile result;
   result.tree =
       recorded_tree(field(*json, "Tree_Structure", where), where + ": \"Tree_Structure\"");
-  if (result.tree.size() < 1)
+  if (result.tree.size() < 1) {
     throw_failure(where + ": \"Tree_Structure\" has no nodes; correct the file");
+  }
   const Json& records = field(*json, "Records", where);
   if (!records.is_array() || records.empty()) {
     throw_failure(

@@ -81,7 +81,6 @@ TEST(Callbacks, MayDestroyOrMoveTheirSequence) {
   expect_nothing_leaked(engine);
 }
 
-// The first call of an automatic size measures costs and tells of it.
 // Its shared noise, too: what is written next is what it would have been without the call that
 // threw.
 TEST(Callbacks, ThatThrowLeaveTheSequenceAsItWas) {
@@ -114,6 +113,7 @@ TEST(Callbacks, ThatThrowLeaveTheSequenceAsItWas) {
   }
 }
 
+// The first call of an automatic size measures costs and tells of it.
 TEST(Callbacks, ProgressMayUseTheEngine) {
   const TinyPair pair(endless());
   std::unique_ptr<Engine> engine;
