@@ -1,10 +1,11 @@
-// make_cuda_device() and has_cuda_device(): by way of the module, if a GPU answers.
+// make_cuda_device(), has_cuda_device() and cuda_code(): by way of the module, if a GPU answers.
 #include <dlfcn.h>
 #include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "kernels/cuda_module.h"
@@ -83,18 +84,18 @@ fs::path holder_of_this_code() {
   return error ? fs::path() : file;
 }
 
-/// What the search for a GPU and for the module came to.
+/// What the search for the module, and for a GPU, came to.
 struct Backend {
   const CudaModule* module = nullptr;
+  fs::path file;         ///< the module, whether it can be used or not; empty if none was found
   std::string why_not;   ///< if there is no module
-  bool refused = false;  ///< a GPU answers, and the module that is there cannot be used
+  bool refused = false;  ///< the module that is there cannot be used
 };
 
-Backend find_backend() {
+Backend find_module() {
   Backend backend;
-  backend.why_not = why_no_gpu();
-  if (!backend.why_not.empty()) return backend;
   const auto open = [&](const fs::path& file) {
+    backend.file = file;
     try {
       backend.module = &open_cuda_module(file);
     } catch (const std::exception& error) {
@@ -118,8 +119,18 @@ Backend find_backend() {
   return backend;
 }
 
+/// Opens the module, with or without a GPU.
+const Backend& module_at_hand() {
+  static const Backend found = find_module();
+  return found;
+}
+
+/// Opens the module where a GPU answers.
 const Backend& backend() {
-  static const Backend found = find_backend();
+  static const Backend found = [] {
+    std::string why_not = why_no_gpu();
+    return why_not.empty() ? module_at_hand() : Backend{.why_not = std::move(why_not)};
+  }();
   return found;
 }
 
@@ -188,6 +199,21 @@ bool has_cuda_device(std::string* why_not, bool* present) {
   } catch (const std::exception& error) {
     return no(error.what(), true);
   }
+}
+
+CudaCode cuda_code() {
+  const Backend& found = module_at_hand();
+  CudaCode code;
+  code.file = found.file.string();
+  code.why_not = found.why_not;
+  if (found.module == nullptr) return code;
+  code.architectures = found.module->architectures;
+  try {
+    if (has_cuda_device()) code.card = found.module->card_code();
+  } catch (const std::exception& error) {
+    code.why_not = error.what();
+  }
+  return code;
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) {

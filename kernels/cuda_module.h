@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda_code.h"
 #include "kernels/device.h"
 
 namespace coppice {
@@ -28,6 +29,8 @@ struct CudaModule {
   const char* build;  ///< cuda_module_build() of the build that made it
   std::unique_ptr<Device> (*make_device)(const CudaOptions& options);
   bool (*has_device)(std::string* why_not, bool* present);
+  const char* architectures;  ///< what its kernels were compiled for, as card_code() takes them
+  CardCode (*card_code)();    ///< only where has_device() says yes
 };
 
 /// The module's one exported name: extern "C" const CudaModule* coppice_cuda_module(). It does not

@@ -276,6 +276,8 @@ class Device {
   /// will be. nullptr where the device shares the host's memory.
   virtual std::unique_ptr<Device> memory_planner() const { return nullptr; }
   virtual std::string description() const { return name(); }  ///< product name, for people
+  /// Why this device is slower than it could be, in one sentence with the remedy; empty as a rule.
+  virtual std::string warning() const { return ""; }
   /// Makes the device current in the calling thread, where there is such a thing, and undoes it.
   /// Users of a device hold a DeviceScope around whatever they do with it.
   virtual int enter() const { return 0; }

@@ -371,6 +371,9 @@ class COPPICE_API Engine {
   std::int32_t context_length() const;
   std::int64_t vocab_size() const;
   double load_seconds() const;
+  /// Why the engine is slower here than it could be, in one sentence with the remedy: a build
+  /// without machine code for the GPU, say. Empty as a rule.
+  std::string warning() const;
 
   struct Impl;
 

@@ -7,9 +7,11 @@
 #include "base/error.h"
 #include "base/mebibytes.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/cuda/memory_ledger.h"
 #include "kernels/cuda/pass/cuda_pass.h"
@@ -94,6 +96,7 @@ class CudaDevice final : public Device {
 
   std::string name() const override { return "cuda"; }
   std::string description() const override { return card_.product; }
+  std::string warning() const override { return describe_card().warning; }
   DType compute_dtype() const override { return DType::bf16; }
   DType kv_dtype() const override { return DType::bf16; }
   int threads() const override { return 1; }
@@ -302,6 +305,15 @@ bool has_device(std::string* why_not, bool* present) {
                   "; build with COPPICE_CUDA_ARCHITECTURES=native"));
   }
   return true;
+}
+
+CardCode describe_card() {
+  const CurrentDevice current;
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, used_device), "asking for the GPU's properties");
+  const bool hopper = prepare_streamed_linear() > 0 && prepare_hopper_attention(128) > 0;
+  return card_code(properties.name, properties.major, properties.minor, COPPICE_CUDA_ARCHITECTURES,
+                   hopper);
 }
 
 std::unique_ptr<Device> make_device(const CudaOptions& options) {

@@ -4,7 +4,8 @@
 
 extern "C" __attribute__((visibility("default"))) const coppice::CudaModule*
 coppice_cuda_module() noexcept {
-  static const coppice::CudaModule module = {coppice::cuda_module_build(),
-                                             coppice::cuda::make_device, coppice::cuda::has_device};
+  static const coppice::CudaModule module = {
+      coppice::cuda_module_build(), coppice::cuda::make_device, coppice::cuda::has_device,
+      COPPICE_CUDA_ARCHITECTURES, coppice::cuda::describe_card};
   return &module;
 }

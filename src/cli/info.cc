@@ -13,6 +13,7 @@
 #include "engine/memory_plan.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
+#include "kernels/cuda_code.h"
 #include "kernels/device.h"
 #include "models/model.h"
 #include "study/figures/text.h"
@@ -55,6 +56,20 @@ std::string line(std::string name, const std::string& value) {
   return name + value + "\n";
 }
 
+/// What of the CUDA module there is to say; nothing where it is not installed.
+std::string describe_cuda_code() {
+  const CudaCode code = cuda_code();
+  if (code.file.empty()) return "";
+  std::string text =
+      line("CUDA module",
+           code.why_not.empty() ? cat(code.file, ", code for ", code.architectures) : code.why_not);
+  if (code.card) {
+    text += line("GPU kernels", cat(code.card->card, ": ", code.card->kernels));
+    if (!code.card->warning.empty()) text += line("slower here", code.card->warning);
+  }
+  return text;
+}
+
 std::string describe_machine() {
   const char* cap = std::getenv(cpu::instruction_set_variable);
   const bool capped = cap != nullptr && *cap != '\0';
@@ -62,7 +77,8 @@ std::string describe_machine() {
   const bool has_gpu = has_cuda_device(&why_not);
   return line("processor", cat(cpu::describe_processor(), ", ", cpu::usable_threads(), " threads",
                                capped ? cat(", ", cpu::instruction_set_variable, "=", cap) : "")) +
-         line("GPU", has_gpu ? "used, if --device does not say cpu" : "not used: " + why_not);
+         line("GPU", has_gpu ? "used, if --device does not say cpu" : "not used: " + why_not) +
+         describe_cuda_code();
 }
 
 std::string megabytes(std::int64_t bytes) {

@@ -16,6 +16,7 @@
 #include "engine/shared_vocabulary.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/workers.h"
+#include "kernels/cuda_code.h"
 #include "models/config.h"
 #include "models/model_folder.h"
 #include "models/weights.h"
@@ -103,6 +104,20 @@ Json machine_json() {
   if (cap != nullptr && *cap != '\0') json["instruction_set_cap"] = cap;
   json["gpu"] = has_gpu;
   if (!has_gpu) json["gpu_not_used"] = why_not;
+  if (const CudaCode code = cuda_code(); !code.file.empty()) {
+    Json module = {{"file", code.file}};
+    if (!code.why_not.empty()) {
+      module["error"] = code.why_not;
+    } else {
+      module["architectures"] = code.architectures;
+    }
+    if (code.card) {
+      module["card"] = code.card->card;
+      module["kernels"] = code.card->kernels;
+      if (!code.card->warning.empty()) module["warning"] = code.card->warning;
+    }
+    json["cuda_module"] = std::move(module);
+  }
   return json;
 }
 

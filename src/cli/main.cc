@@ -12,8 +12,20 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cuda_code.h"
 
 namespace {
+
+/// What --version says of the CUDA module; nothing where it is not installed.
+std::string cuda_lines() {
+  using coppice::cat;
+  const coppice::CudaCode code = coppice::cuda_code();
+  if (code.file.empty()) return "";
+  if (!code.why_not.empty()) return cat("no CUDA: ", code.why_not, "\n");
+  std::string text = cat("CUDA code for ", code.architectures, "\n");
+  if (code.card) text += cat(code.card->card, ": ", code.card->kernels, "\n");
+  return text;
+}
 
 int run(const std::vector<std::string>& words) {
   using namespace coppice;
@@ -35,7 +47,7 @@ int run(const std::vector<std::string>& words) {
     return cli::command_named(command).run({"--help"});
   }
   if (name == "--version") {
-    cli::write_out(cat("coppice ", version(), "\n"));
+    cli::write_out(cat("coppice ", version(), "\n", cuda_lines()));
     return 0;
   }
   const cli::Command& command = cli::command_named(name);

@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
+#include "kernels/cuda_code.h"
 #include "kernels/device.h"
 
 namespace coppice::cli {
@@ -244,6 +245,11 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   if (options.device == DeviceKind::automatic && !has_cuda_device(&why_not, &gpu_present) &&
       gpu_present) {
     tell(cat("the GPU is passed over: ", why_not));
+  }
+  if (options.device != DeviceKind::cpu && has_cuda_device()) {
+    if (const CudaCode code = cuda_code(); code.card && !code.card->warning.empty()) {
+      tell(code.card->warning);
+    }
   }
   options.threads = values["threads"].as<int>();
   options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));

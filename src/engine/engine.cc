@@ -144,6 +144,8 @@ std::int32_t Engine::context_length() const { return impl_->target.model->max_po
 std::int64_t Engine::vocab_size() const { return impl_->target.model->config().vocab_size; }
 double Engine::load_seconds() const { return impl_->load_seconds; }
 
+std::string Engine::warning() const { return impl_->device->warning(); }
+
 std::string Engine::detokenize(std::span<const TokenId> tokens) const {
   const Tokenizer& t = impl_->require_tokenizer();
   std::string bytes;

@@ -1,0 +1,88 @@
+# coppice_resolve_architectures(CMAKE_LIST NAMES PROBLEM WORD...): reads GPU architectures in any
+# spelling: "native", "all" and "all-major" (COPPICE_RELEASE_ARCHITECTURES), numbers as CMake, nvcc and NVIDIA's pages write them (90, 90a-real, sm_90,
+# compute_90, 9.0).
+#   CMAKE_LIST  what the property CUDA_ARCHITECTURES takes, as 90a-real
+#   NAMES       the same for people and for the module's own list: "80 90a 120 120-ptx"
+#   PROBLEM     one sentence, or empty
+# Machine code for compute capability 9.0 is always 90a: the kernels that stream weights and those
+# that multiply by warpgroups exist for 90a alone, and 90a code runs on every card of 9.0.
+function(coppice_resolve_architectures cmake_list names problem)
+  set(${problem} "" PARENT_SCOPE)
+  set(words "")
+  foreach(word ${ARGN})
+    string(TOLOWER "${word}" word)
+    if(word STREQUAL native)
+      coppice_ask_cards(cards)
+      if(NOT cards)
+        set(${problem} "no NVIDIA GPU answers, so \"native\" names no architecture; name one, as 90a"
+            PARENT_SCOPE)
+        return()
+      endif()
+      list(APPEND words ${cards})
+    elseif(word STREQUAL all OR word STREQUAL all-major)
+      list(APPEND words ${COPPICE_RELEASE_ARCHITECTURES})
+    else()
+      list(APPEND words "${word}")
+    endif()
+  endforeach()
+
+  set(result "")
+  foreach(word ${words})
+    if(NOT word MATCHES "^(sm_?|compute_?)?([0-9]+)\\.?([0-9])([af]?)(-real|-virtual)?$")
+      set(${problem} "\"${word}\" is no GPU architecture; use native, or numbers as 86 or 90a"
+          PARENT_SCOPE)
+      return()
+    endif()
+    set(number ${CMAKE_MATCH_2}${CMAKE_MATCH_3})
+    set(kind "${CMAKE_MATCH_1}${CMAKE_MATCH_5}")
+    set(variant "${CMAKE_MATCH_4}")
+    if(number LESS 80)
+      set(${problem} "\"${word}\" is older than 80; coppice needs compute capability 8.0" PARENT_SCOPE)
+      return()
+    endif()
+    set(machine ${number}${variant})
+    if(machine STREQUAL 90)
+      set(machine 90a)
+    endif()
+    if(NOT kind MATCHES "virtual|compute")
+      list(APPEND result ${machine}-real)
+    endif()
+    if(NOT kind MATCHES "real|sm")
+      list(APPEND result ${number}${variant}-virtual)
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES result)
+  string(REPLACE "-real" "" text "${result}")
+  string(REPLACE "-virtual" "-ptx" text "${text}")
+  string(REPLACE ";" " " text "${text}")
+  set(${cmake_list} "${result}" PARENT_SCOPE)
+  set(${names} "${text}" PARENT_SCOPE)
+endfunction()
+
+# Asks the driver, else the toolkit's own query, for the compute capabilities of this machine's
+# cards. CMake's "native" does not do: it writes 90 for a card of 9.0.
+function(coppice_ask_cards result)
+  set(found "")
+  find_program(coppice_nvidia_smi nvidia-smi NO_CACHE)
+  if(coppice_nvidia_smi)
+    execute_process(COMMAND ${coppice_nvidia_smi} --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE said ERROR_QUIET RESULT_VARIABLE status)
+    if(status EQUAL 0)
+      string(REGEX MATCHALL "[0-9]+\\.[0-9]" found "${said}")
+    endif()
+  endif()
+  if(NOT found AND CMAKE_CUDA_COMPILER)
+    get_filename_component(folder "${CMAKE_CUDA_COMPILER}" DIRECTORY)
+    find_program(coppice_device_query __nvcc_device_query HINTS ${folder} NO_CACHE)
+    if(coppice_device_query)
+      execute_process(COMMAND ${coppice_device_query} OUTPUT_VARIABLE said ERROR_QUIET
+                      RESULT_VARIABLE status)
+      if(status EQUAL 0)
+        string(REGEX MATCHALL "[0-9]+" found "${said}")
+      endif()
+    endif()
+  endif()
+  list(REMOVE_DUPLICATES found)
+  list(TRANSFORM found APPEND -real)
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
