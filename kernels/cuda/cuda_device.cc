@@ -91,7 +91,9 @@ class CudaDevice final : public Device {
         card_(card()),
         upload_(allocator(), stream_, !plans),
         transfers_(stream_),
-        linear_(upload_, allocator()) {}
+        linear_(upload_, allocator(), true, &timing_) {
+    timing_.allowed = false;  // until a pass has shown that it is used often
+  }
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
 
   std::string name() const override { return "cuda"; }
@@ -167,7 +169,7 @@ class CudaDevice final : public Device {
     const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
     const auto make = [&]<typename Made>(std::type_identity<Made>) {
       return std::make_unique<Made>(limits, blocks, allocator(), transfers_, stream_,
-                                    options_.record, preparations_);
+                                    options_.record, preparations_, timing_);
     };
     if (plans_) return make(std::type_identity<PlannedPass>());
     return make(std::type_identity<CudaPass>());
@@ -262,6 +264,7 @@ class CudaDevice final : public Device {
   MemoryLedger ledger_;  // outlives all that allocates
   WeightUpload upload_;
   Transfers transfers_;
+  ProductTiming timing_;  // outlives what times
   LinearEngine linear_;
 };
 

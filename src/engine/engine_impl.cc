@@ -69,9 +69,12 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, draft);
     kept = cached_costs(folder, key);
-    if (kept && still_holds(*kept, target, draft, sampler.get(), rows, stop)) {
-      found = kept;
-      if (std::exchange(kept->doubts, 0) > 0) cache_costs(folder, key, *kept);
+    const TableCheck check =
+        kept ? check_table(*kept, target, draft, sampler.get(), rows, stop) : TableCheck::differs;
+    if (check != TableCheck::differs) found = kept;
+    if (check == TableCheck::disturbed) correction.doubt_machine();
+    if (check == TableCheck::holds && std::exchange(kept->doubts, 0) > 0) {
+      cache_costs(folder, key, *kept);
     }
   }
   bool tells = false;

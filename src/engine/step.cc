@@ -1,7 +1,5 @@
 #include "engine/step.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -13,13 +11,6 @@
 
 namespace coppice {
 namespace {
-
-// From any of the process's threads, which were not done with it.
-std::int64_t processors_taken() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_nivcsw;
-}
 
 // In debug and sanitized builds every tree is validated before it is judged.
 #if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -34,9 +25,7 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
     : engine_(engine),
       judge_(judge),
       common_(plan.common),
-      began_(now_seconds()),
-      began_cpu_(thread_cpu_seconds()),
-      taken_before_(processors_taken()),
+      processors_(engine.device->shares_host_memory()),
       passes_(*engine.device) {
   parts_.reserve(plan.texts.size());
   for (const TextPlan& of : plan.texts) {
@@ -210,12 +199,10 @@ void Step::Part::account(const StepWork& work) {
 }
 
 // Whether others ran in the place of this thread, or of one that helps it: a pass then waits for
-// that one's part. On a GPU the host's part is small, and it may sleep while it waits.
+// that one's part. On a GPU the host's part is small.
 bool Step::disturbed() const {
-  if (!engine_.device->shares_host_memory()) return false;
-  if (processors_taken() != taken_before_) return true;
-  return thread_cpu_seconds() - began_cpu_ <
-         SizingConstants::least_share_run * (now_seconds() - began_);
+  return engine_.device->shares_host_memory() &&
+         processors_.disturbed(SizingConstants::least_share_run);
 }
 
 void Step::show(Part& part) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/processor_watch.h"
 #include "base/random.h"
 #include "base/step_seconds.h"
 #include "drafting/draft_runner.h"
@@ -70,8 +71,7 @@ class Step {
   std::vector<Part> parts_;
   double texts_ = 0.0;  ///< that are judged
   StepWork work_;
-  double began_, began_cpu_;   ///< on the clock, and of this thread's processor time
-  std::int64_t taken_before_;  ///< times that others had taken a processor from this process
+  ProcessorWatch processors_;
   WatchedPasses passes_;
   TargetRunner::Pass pass_;
 };

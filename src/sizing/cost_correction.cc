@@ -36,6 +36,8 @@ CostCorrection::CostCorrection() {
   noise_.fill(square(C::first_noise));
 }
 
+void CostCorrection::doubt_machine() { covariance_[0][0] = prior_[0][0]; }
+
 CostCorrection::Terms CostCorrection::terms(Work work, std::int32_t rows) {
   Terms terms{{0, 1 + index(work), 0, 0}, {1.0, 1.0, 0.0, 0.0}, 2};
   if (work != Work::verify && work != Work::joint) return terms;

@@ -29,6 +29,10 @@ class CostCorrection {
  public:
   CostCorrection();
 
+  /// Before the first step: the machine may be far from what the table was measured on, so that its
+  /// first steps count for much.
+  void doubt_machine();
+
   /// Of the table's seconds, what the clock takes on average.
   double factor(Work work, std::int32_t rows = 1) const;
   /// How far the factor may be off, as a logarithm's standard deviation.

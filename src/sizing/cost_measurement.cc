@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/processor_watch.h"
 #include "base/stopwatch.h"
 #include "models/kv/kv_slots.h"
 #include "sizing/constants.h"
@@ -328,9 +329,9 @@ std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedMo
   return std::nullopt;
 }
 
-bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, const MeasuredRows& rows,
-                 const std::stop_token& stop) try {
+TableCheck check_table(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
+                       DeviceSampler* sampler, const MeasuredRows& rows,
+                       const std::stop_token& stop) try {
   Probes probes(target, draft, sampler, rows.pass, stop);
   std::int32_t several = 1;  // a number of rows that was timed
   for (const auto& point : table.target.points()) {
@@ -349,8 +350,11 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
   // Sizes depend on costs against one another. All of them may follow the machine's clock.
   constexpr int least_rounds = 2;
   const double start = now_seconds();
+  const ProcessorWatch watch(target.model->device().shares_host_memory());
+  double least = 0.0, most = 0.0;
   for (int round = 1; round <= least_rounds || now_seconds() - start < C::check_seconds; ++round) {
-    double least = std::numeric_limits<double>::infinity(), most = 0.0;
+    least = std::numeric_limits<double>::infinity();
+    most = 0.0;
     for (Sample& sample : samples) {
       sample.passes.time();
       const double ratio = sample.passes.seconds() / sample.by_table;
@@ -358,11 +362,13 @@ bool still_holds(const CostTable& table, const LoadedModel& target, const Loaded
       most = std::max(most, ratio);
     }
     if (most <= C::most_apart * least && most <= C::most_off && least >= 1.0 / C::most_off)
-      return true;
+      return TableCheck::holds;
   }
-  return false;
+  // Load makes passes longer, never shorter.
+  const bool by_load = least * C::most_apart >= 1.0 && watch.disturbed(C::least_share_run);
+  return by_load ? TableCheck::disturbed : TableCheck::differs;
 } catch (const Stopped&) {
-  return false;
+  return TableCheck::differs;
 }
 
 }  // namespace coppice

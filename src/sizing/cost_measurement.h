@@ -30,12 +30,19 @@ std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedMo
                                        DeviceSampler* sampler, const MeasuredRows& rows,
                                        double budget_seconds, const std::stop_token& stop = {});
 
-/// Whether a table agrees with a few passes of both models: costs against one another within a
-/// factor of 1.4, and all within 2. Takes about 10 ms of small models, up to 60 if it does not.
-/// False, too, if it is asked to stop.
-bool still_holds(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
-                 DeviceSampler* sampler, const MeasuredRows& rows,
-                 const std::stop_token& stop = {});
+enum class TableCheck {
+  holds,
+  /// Passes took longer than the table says while other programs took processors from this one: the
+  /// table may be right, and a measurement now would be wrong.
+  disturbed,
+  differs,
+};
+/// Compares a table with a few passes of both models. It holds if costs against one another are
+/// within a factor of 1.4, and all within 2. Takes about 10 ms of small models, up to 60 if it does
+/// not hold. If it is asked to stop, the table differs.
+TableCheck check_table(const CostTable& table, const LoadedModel& target, const LoadedModel& draft,
+                       DeviceSampler* sampler, const MeasuredRows& rows,
+                       const std::stop_token& stop = {});
 
 /// Whether the pools have free slots enough to measure in; and for all that is to be measured:
 /// else the table is cut (CostTable::cut).

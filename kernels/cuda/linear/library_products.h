@@ -2,7 +2,8 @@
 //
 // The library proposes several codes for a shape, and its first proposal is at times slow: of 160
 // products of 48 to 1024 rows on an H200 it took 1.04 times the best on average, 1.8 times at
-// worst. So with many rows the first product of a shape is computed by several, which are timed.
+// worst. So with many rows a product of a shape is computed by several, which are timed: the first
+// one, or where loading code and timing would hold up short work, a later one (ProductTiming).
 // Clocks differ from run to run and results must not: only codes whose results equal those of the
 // first proposal bit for bit are taken. These are the ones that divide the sums as it does; how
 // they cut the results into tiles changes no bit.
@@ -15,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/cuda/linear/product_timing.h"
 #include "kernels/cuda/linear/weight_upload.h"
 
 namespace coppice::cuda {
@@ -37,11 +39,13 @@ struct ProductOperands {
 
 class LibraryProducts {
  public:
-  explicit LibraryProducts(const Allocate& allocate);
+  /// `timing` outlives this.
+  LibraryProducts(const Allocate& allocate, ProductTiming& timing);
   ~LibraryProducts();
 
-  /// False, and nothing is done, where the library has no code for the shape. May be captured. The
-  /// first call of a shape of many rows that is not captured waits for the stream, and times.
+  /// False, and nothing is done, where the library has no code for the shape. May be captured. A
+  /// shape of many rows whose codes were not timed yet has them timed, which waits for the stream,
+  /// unless the call is captured or timing is not allowed.
   bool run(const ProductShape& shape, const ProductOperands& operands, cudaStream_t stream);
 
   /// Names the code that run() uses, or is empty if there is none (tests, diagnostics).

@@ -49,8 +49,10 @@ std::int32_t padded_row_count(std::int32_t rows) {
 }
 
 struct LinearEngine::Impl {
-  Impl(WeightUpload& uploader, Allocate allocator, bool streams)
-      : upload(uploader), allocate(std::move(allocator)), library(allocate) {
+  Impl(WeightUpload& uploader, Allocate allocator, bool streams, ProductTiming* timing)
+      : upload(uploader),
+        allocate(std::move(allocator)),
+        library(allocate, timing == nullptr ? at_once : *timing) {
     if (streams) streaming_blocks = prepare_streamed_linear();
   }
 
@@ -78,12 +80,14 @@ struct LinearEngine::Impl {
 
   WeightUpload& upload;
   const Allocate allocate;
+  ProductTiming at_once;
   LibraryProducts library;
   std::int32_t streaming_blocks = 0;  ///< 0: no product is streamed
 };
 
-LinearEngine::LinearEngine(WeightUpload& upload, Allocate allocate, bool streams)
-    : impl_(std::make_unique<Impl>(upload, std::move(allocate), streams)) {}
+LinearEngine::LinearEngine(WeightUpload& upload, Allocate allocate, bool streams,
+                           ProductTiming* timing)
+    : impl_(std::make_unique<Impl>(upload, std::move(allocate), streams, timing)) {}
 
 LinearEngine::~LinearEngine() = default;
 

@@ -23,6 +23,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/cuda/linear/product_timing.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/device.h"
 
@@ -39,9 +40,10 @@ std::int32_t padded_row_count(std::int32_t rows);
 /// one workspace.
 class LinearEngine {
  public:
-  /// `upload` must outlive pack() calls, not the engine.
+  /// `upload` must outlive pack() calls, not the engine; `timing`, if given, outlives it.
   /// With `streams` false all products are the library's (to compare).
-  LinearEngine(WeightUpload& upload, Allocate allocate, bool streams = true);
+  LinearEngine(WeightUpload& upload, Allocate allocate, bool streams = true,
+               ProductTiming* timing = nullptr);
   ~LinearEngine();
 
   /// See Device::pack_linear. Waits for the upload's stream. The weights' table() is bf16 and
@@ -49,8 +51,8 @@ class LinearEngine {
   std::unique_ptr<LinearWeights> pack(std::span<const LinearPart> parts, std::int64_t in_features,
                                       std::span<const float> bias, std::int32_t max_rows);
 
-  /// See Device::linear; `rows` may also be padded_row_count(max_rows). May be captured; a shape's
-  /// first call that is not may wait for the stream.
+  /// See Device::linear; `rows` may also be padded_row_count(max_rows). May be captured; a
+  /// call that is not may wait for the stream, to time codes (ProductTiming).
   void run(const LinearWeights& weights, const void* x, std::int32_t rows, float* out,
            bool accumulate, cudaStream_t stream);
 

@@ -72,7 +72,7 @@ CudaPass::Places::Places(const PassLimits& limits, const ResidentBlocks& blocks)
 
 CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
                    Transfers& transfers, cudaStream_t stream, bool records,
-                   Preparations& preparations)
+                   Preparations& preparations, ProductTiming& timing)
     : limits_(limits),
       blocks_(blocks),
       at_(limits, blocks),
@@ -80,6 +80,7 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       stream_(stream),
       records_(records),
       preparations_(preparations),
+      timing_(timing),
       staged_(at_.end, inputs_purpose),
       staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose),
       tail_parts_(TailParts::table_capacity(limits.kv_tokens)),
@@ -327,28 +328,44 @@ void CudaPass::run(const PassVariant& variant, const std::function<void()>& body
 void CudaPass::play(const PassVariant& variant, const std::function<void()>& whole) {
   if (!records_) return whole();
   const auto key = std::make_tuple(variant, shape_.rows, shape_.logit_rows, launches_, in_parts_);
-  Graph* const graph = graphs_.find(key);
+  Graph* graph = graphs_.find(key);
   if (graph == nullptr) {
     if (graphs_.full()) {
       // What makes room may still be running.
       check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
-      graphs_.make_room();
     }
-    ++preparations_.passes;
-    const Stopwatch timing(preparations_.seconds);
-    // Unrecorded once: libraries load their code at a first call, which a recording forbids.
+    graph = &graphs_.add(key, {});
+  }
+  const std::int32_t use = graph->uses + 1;
+  if (use <= recorded_use || (use == timed_use && graph->untimed)) {
+    prepare(*graph, whole);
+  } else if (graph->executable == nullptr) {
     whole();
-    graphs_.add(key, {});
-    return;
+  } else {
+    check(cudaGraphLaunch(graph->executable.get(), stream_), "launching a recorded pass");
   }
-  if (graph->executable == nullptr && !graph->refused) {
-    ++preparations_.passes;
-    const Stopwatch timing(preparations_.seconds);
-    graph->executable = record(whole);
-    graph->refused = graph->executable == nullptr;
+  graph->uses = std::min(use, timed_use);
+}
+
+// Queues a pass launch by launch, and records it for later ones while the GPU computes it. The
+// first use is not recorded: libraries load their code at a first call, which a recording forbids,
+// and many passes come once.
+void CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
+  ++preparations_.passes;
+  const Stopwatch timed(preparations_.seconds);
+  const std::int64_t put_off = timing_.put_off;
+  const bool allowed = timing_.allowed;
+  timing_.allowed = allowed || graph.uses + 1 == timed_use;
+  try {
+    whole();
+  } catch (...) {
+    timing_.allowed = allowed;
+    throw;
   }
-  if (graph->refused) return whole();
-  check(cudaGraphLaunch(graph->executable.get(), stream_), "launching a recorded pass");
+  timing_.allowed = allowed;
+  graph.untimed = timing_.put_off > put_off;
+  if (graph.uses + 1 < recorded_use) return;
+  graph.executable = record(whole);
 }
 
 // Null where there is no memory for it: the pass can still be queued launch by launch.

@@ -14,6 +14,7 @@
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/flatten_plan.h"
+#include "kernels/cuda/linear/product_timing.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pass/expand_tail.h"
@@ -32,7 +33,8 @@ namespace coppice::cuda {
 class CudaPass : public Pass {
  public:
   CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const Allocate& allocate,
-           Transfers& transfers, cudaStream_t stream, bool records, Preparations& preparations);
+           Transfers& transfers, cudaStream_t stream, bool records, Preparations& preparations,
+           ProductTiming& timing);
   ~CudaPass() override;
   CudaPass(const CudaPass&) = delete;
   CudaPass& operator=(const CudaPass&) = delete;
@@ -61,7 +63,7 @@ class CudaPass : public Pass {
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
-  /// Row counts, kernels and variants met of late, each recorded from its second time on.
+  /// Row counts, kernels and variants met of late, each recorded at its second use.
   std::size_t recordings() const { return graphs_.size(); }
   /// Kept, the last used ones: a row count's, with and without rows that have no logits, and some
   /// kinds of tails, for all that a model's passes may have.
@@ -73,9 +75,13 @@ class CudaPass : public Pass {
   };
   using Executable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
   struct Graph {
-    Executable executable;  ///< null: ran once, unrecorded
-    bool refused = false;   ///< there was no memory to record it in
+    Executable executable;  ///< null: runs unrecorded, as where there was no memory to record it in
+    bool untimed = false;   ///< has products whose codes are still to be timed
+    std::int32_t uses = 0;
   };
+  /// The uses that a pass is recorded at, and has its products' codes timed at. Timing takes as
+  /// long as about ten passes of the 7B shape and gains a twentieth at most, as a rule.
+  static constexpr std::int32_t recorded_use = 2, timed_use = 64;
   std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
                     std::int32_t logit_rows);
   bool order_for_ranges(std::span<const KvSegment> segments, std::span<const KvSegment> tail);
@@ -84,6 +90,7 @@ class CudaPass : public Pass {
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
   void play(const PassVariant& variant, const std::function<void()>& whole);
+  void prepare(Graph& graph, const std::function<void()>& whole);
   Executable record(const std::function<void()>& body);
 
   const PassLimits limits_;
@@ -99,6 +106,7 @@ class CudaPass : public Pass {
   cudaStream_t stream_;
   const bool records_;
   Preparations& preparations_;  ///< the device's
+  ProductTiming& timing_;       ///< likewise
   DeviceBuffer inputs_, prefix_, slot_table_, whole_tail_, partial_out_, partial_lse_, tickets_;
   PinnedArray<char> staged_;           ///< mirrors inputs_
   PinnedArray<KvSlot> staged_prefix_;  ///< mirrors prefix_

@@ -32,9 +32,9 @@ class RecentlyUsed {
         [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
   }
   /// What is not there; of a full map another entry goes.
-  void add(const Key& key, Value value) {
+  Value& add(const Key& key, Value value) {
     make_room();
-    entries_.emplace(key, Entry{std::move(value), ++now_});
+    return entries_.emplace(key, Entry{std::move(value), ++now_}).first->second.value;
   }
 
  private:
