@@ -245,6 +245,14 @@ struct Preparations {
   double seconds = 0.0;  ///< of the host's, which then queues launches one by one or waits
 };
 
+/// A product of 1 to max_rows rows that passes will compute: x [rows, in] by W [out, in], plus a
+/// bias, into their output or added to it.
+struct ExpectedProduct {
+  std::int64_t in = 0, out = 0;
+  std::int32_t max_rows = 0;
+  bool bias = false, accumulate = false;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -285,6 +293,8 @@ class Device {
 
   // --- weights ----------------------------------------------------------------------------
   /// `bias` is empty or has as many f32 values as all parts have output features.
+  /// Prepares for products while the host goes on, as it reads weights, say. They need not come.
+  virtual void expect_products(std::span<const ExpectedProduct>) {}
   /// `max_rows` is the largest number of rows linear() will be called with.
   virtual std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                                      std::int64_t in_features,

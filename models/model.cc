@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <set>
 #include <string>
@@ -309,6 +310,20 @@ ModelOptions resolved(const ModelOptions& options, const ModelConfig& config) {
   return out;
 }
 
+// What GraphModel::queue() multiplies by. Layers have equal shapes.
+std::array<ExpectedProduct, 5> products_of(const ModelConfig& config, const ModelOptions& options) {
+  const std::int64_t hidden = config.hidden_size, ffn = config.intermediate_size;
+  const std::int64_t q = std::int64_t{config.heads} * config.head_dim;
+  const std::int64_t kv = std::int64_t{config.kv_heads} * config.head_dim;
+  const bool accumulate = !config.layer_specs.front().output_norms;
+  const std::int32_t rows = options.max_rows;
+  return {{{hidden, q + 2 * kv, rows, config.qkv_bias, false},
+           {q, hidden, rows, config.output_bias, accumulate},
+           {hidden, 2 * ffn, rows, config.mlp_bias, false},
+           {ffn, hidden, rows, config.mlp_bias, accumulate},
+           {hidden, config.vocab_size, options.max_logit_rows, false, false}}};
+}
+
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
                     const StoredWeights& stored, const ModelOptions& options,
                     const Device& device) {
@@ -342,6 +357,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
       if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
     }
     require_memory(dir, config, files.weights, limits, device);
+    device.expect_products(products_of(config, limits));
     return std::make_unique<GraphModel>(std::move(config), files.weights, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/linear/weight_upload.h"
@@ -160,6 +162,11 @@ class CudaDevice final : public Device {
   int enter() const override { return CurrentDevice::enter(); }
   void leave(int former) const override { CurrentDevice::leave(former); }
 
+  void expect_products(std::span<const ExpectedProduct> products) override {
+    if (plans_) return;
+    if (!code_loader_) code_loader_.emplace();
+    code_loader_->load(products, linear_.streams());
+  }
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                              std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t max_rows) override {
@@ -266,6 +273,7 @@ class CudaDevice final : public Device {
   Transfers transfers_;
   ProductTiming timing_;  // outlives what times
   LinearEngine linear_;
+  std::optional<CodeLoader> code_loader_;  // stops first
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "cuda/late_writer.h"
 #include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
+#include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/plain_linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/random_values.h"
@@ -440,6 +441,49 @@ TEST_F(CudaLinear, SameBitsInEveryRunAndForEqualPaddedRows) {
       EXPECT_TRUE(first == product(fresh, *again, x, rows)) << "another engine";
     }
   }
+}
+
+TEST(RowCounts, EachIsTheNextOnesSmaller) {
+  for (std::int32_t rows = 1; rows < 3000; ++rows) {
+    const std::int32_t smaller = cuda::smaller_row_count(rows);
+    EXPECT_LT(smaller, rows);
+    if (smaller == 0) continue;
+    EXPECT_EQ(cuda::padded_row_count(smaller), smaller);
+    EXPECT_EQ(cuda::padded_row_count(smaller + 1), cuda::padded_row_count(rows));
+  }
+}
+
+// Products that are run while timing is put off have the bits that they have once it is allowed,
+// and those whose code was loaded ahead, by another thread, have them too.
+TEST_F(CudaLinear, TimingLaterChangesNoBit) {
+  constexpr std::int64_t in = 1024, out = 2048;
+  const Layer layer = make_layer(out, in, false, true, random_);
+  const LinearPart part{layer.weights.data(), DType::bf16, out};
+  const ExpectedProduct expected[] = {{in, out, 320, true, false}, {in, out, 320, false, true}};
+  cuda::CodeLoader loader;
+  loader.load(expected, engine_->streams());
+  cuda::ProductTiming timing{.allowed = false};
+  cuda::LinearEngine later(*upload_, testing::allocate_for_test, true, &timing);
+  const auto packed = pack(layer, 320);
+  const auto again = later.pack({&part, 1}, in, layer.bias, 320);
+  std::int64_t put_off = 0;
+  for (const std::int32_t rows : {100, 160, 320}) {
+    const GuardedArray<std::uint16_t> x(
+        as_bf16(operands(cuda::padded_row_count(rows) * in, false, random_)));
+    const auto timed = product(*engine_, *packed, x, rows);
+    timing.allowed = false;
+    EXPECT_TRUE(timed == product(later, *again, x, rows)) << rows;
+    EXPECT_TRUE(timed == product(later, *again, x, rows)) << rows;
+    put_off += rows < 145 ? 0 : 2;  // fewer rows are never timed
+    EXPECT_EQ(timing.put_off, put_off);
+    timing.allowed = true;
+    EXPECT_TRUE(timed == product(later, *again, x, rows)) << rows;
+    timing.allowed = false;
+    EXPECT_TRUE(timed == product(later, *again, x, rows)) << rows;
+    EXPECT_EQ(timing.put_off, put_off) << "it is timed now";
+  }
+  loader.finish();
+  check(cudaGetLastError(), "loading code");
 }
 
 TEST_F(CudaLinear, LayersOfEqualShapeKeepTheirBias) {

@@ -173,6 +173,37 @@ TEST_F(CudaPassInputs, ListItemsOfOtherDivisions) {
   EXPECT_THROW(other.begin(inputs), Error);
 }
 
+// A pass that is used often has its products timed, once, and is recorded again.
+TEST_F(CudaPassInputs, ProductsAreTimedOnceTheyPay) {
+  const PassLimits limits{4, 4, 64, {4, 4, 64}};
+  Transfers transfers(stream_);
+  timing_.allowed = false;
+  CudaPass pass(limits, prepare_attention(limits.attention.head_dim), allocate, transfers, stream_,
+                true, preparations_, timing_);
+  const std::vector<std::int32_t> zero(1);
+  const std::vector<KvSlot> slot = {0};
+  const std::vector<KvSegment> segments = {{slot, 0, 1, false, 0}};
+  PassInputs inputs;
+  inputs.tokens = inputs.positions = zero;
+  inputs.write_slots = slot;
+  inputs.segments = segments;
+  int queued = 0, timed = 0;
+  const std::function<void()> body = [&] {
+    ++queued;
+    if (timed == 0 && !timing_.allowed) ++timing_.put_off;
+    if (timing_.allowed) ++timed;
+  };
+  for (int use = 1; use <= 200; ++use) {
+    pass.begin(inputs);
+    pass.run({}, body);
+    EXPECT_EQ(timed, use < 64 ? 0 : 1) << use;
+    EXPECT_EQ(queued, use < 2 ? 1 : use < 64 ? 3 : 5) << use;
+    EXPECT_FALSE(timing_.allowed);
+  }
+  EXPECT_EQ(preparations_.passes, 3);
+  check(cudaStreamSynchronize(stream_), "the passes");
+}
+
 // More kinds of passes than are kept, each run unrecorded, recorded and played back, without waits
 // in between; then the oldest ones again, whose recordings have gone.
 TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {

@@ -334,6 +334,49 @@ bool LibraryProducts::run(const ProductShape& shape, const ProductOperands& oper
   return true;
 }
 
+namespace {
+
+/// Outputs that code is loaded with: the operands are a model's in rows and inputs alone.
+std::int64_t loaded_outputs(const ProductShape& shape) {
+  return std::min<std::int64_t>(shape.out, 512);
+}
+
+std::size_t aligned(std::int64_t bytes) {
+  return (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+}
+
+struct LoadedOperands {
+  std::size_t x, weights, bias, out;
+  explicit LoadedOperands(const ProductShape& shape)
+      : x(aligned(shape.rows * shape.in * 2)),
+        weights(aligned(loaded_outputs(shape) * shape.in * 2)),
+        bias(aligned(loaded_outputs(shape) * 4)),
+        out(aligned(shape.rows * loaded_outputs(shape) * 4)) {}
+};
+
+}  // namespace
+
+std::size_t LibraryProducts::bytes_to_load(const ProductShape& shape) {
+  const LoadedOperands bytes(shape);
+  return bytes.x + bytes.weights + bytes.bias + bytes.out;
+}
+
+void LibraryProducts::load_code(const ProductShape& shape, void* memory, cudaStream_t stream) {
+  const LoadedOperands bytes(shape);
+  auto* const x = static_cast<char*>(memory);
+  char* const weights = x + bytes.x;
+  char* const bias = weights + bytes.weights;
+  char* const out = bias + bytes.bias;
+  const auto* const bias_values = reinterpret_cast<const float*>(bias);
+  Product& product = impl_->product_of(shape, bias_values);
+  if (product.candidates.empty()) return;
+  product.weights = make_layout(CUDA_R_16BF, shape.in, loaded_outputs(shape));
+  product.out = make_layout(CUDA_R_32F, loaded_outputs(shape), shape.rows);
+  impl_->multiply(product, product.candidates.front().algo, shape.accumulate,
+                  {x, weights, bias_values, reinterpret_cast<float*>(out)},
+                  reinterpret_cast<float*>(out), workspace_bytes, stream);
+}
+
 std::string LibraryProducts::implementation(const ProductShape& shape, const float* bias) {
   const Product& product = impl_->product_of(shape, bias);
   if (product.candidates.empty()) return {};

@@ -48,6 +48,11 @@ class LibraryProducts {
   /// unless the call is captured or timing is not allowed.
   bool run(const ProductShape& shape, const ProductOperands& operands, cudaStream_t stream);
 
+  /// Runs the code of a shape's first proposal on as few outputs as it takes, so that it is loaded.
+  /// `memory` has bytes_to_load(shape), whatever is in it. Throws Error(failure) if that fails.
+  void load_code(const ProductShape& shape, void* memory, cudaStream_t stream);
+  static std::size_t bytes_to_load(const ProductShape& shape);
+
   /// Names the code that run() uses, or is empty if there is none (tests, diagnostics).
   std::string implementation(const ProductShape& shape, const float* bias);
 

@@ -35,17 +35,28 @@ class PackedWeights final : public LinearWeights {
   DeviceBuffer bias;    ///< [out] f32, or none
 };
 
+// Where the layers of the 7B and 8B shapes are cheap for their rows on an H200: more rows cost more
+// at once, as they need another tile of the library's.
+constexpr std::array<std::int32_t, 27> rungs = {1,   2,   4,   8,   16,  32,  48,  64,  80,
+                                                96,  112, 128, 144, 160, 176, 192, 216, 256,
+                                                264, 280, 304, 320, 352, 384, 448, 512, 640};
+
 }  // namespace
 
 std::int32_t padded_row_count(std::int32_t rows) {
-  // Where the layers of the 7B and 8B shapes are cheap for their rows on an H200: more rows cost
-  // more at once, as they need another tile of the library's.
-  static constexpr std::array<std::int32_t, 27> rungs = {
-      1,   2,   4,   8,   16,  32,  48,  64,  80,  96,  112, 128, 144, 160,
-      176, 192, 216, 256, 264, 280, 304, 320, 352, 384, 448, 512, 640};
   if (rows <= rungs.back()) return *std::lower_bound(rungs.begin(), rungs.end(), rows);
   const std::int32_t step = rows <= 1280 ? 128 : 256;
   return (rows + step - 1) / step * step;
+}
+
+std::int32_t smaller_row_count(std::int32_t rows) {
+  const std::int32_t padded = padded_row_count(rows);
+  if (padded > rungs.back()) {
+    // From 1280 on steps are twice as long.
+    return std::max(rungs.back(), padded - (padded <= 1280 ? 128 : 256));
+  }
+  const auto at = std::lower_bound(rungs.begin(), rungs.end(), padded);
+  return at == rungs.begin() ? 0 : *(at - 1);
 }
 
 struct LinearEngine::Impl {
@@ -158,6 +169,8 @@ bool LinearEngine::run_gated(const LinearWeights& weights, Activation activation
   streamed_gated_linear(impl_->streamed(packed, x, rows), activation, packed.out / 2, out, stream);
   return true;
 }
+
+bool LinearEngine::streams() const { return impl_->streaming_blocks > 0; }
 
 std::string LinearEngine::implementation(const LinearWeights& weights, std::int32_t rows,
                                          bool accumulate) {

@@ -35,6 +35,8 @@ struct RopeTensors;
 /// to 192, less even ones to 512 (264 for a tree of 256 with its root), of 128 to 1280, of 256 from
 /// there.
 std::int32_t padded_row_count(std::int32_t rows);
+/// The largest of these counts below padded_row_count(rows); 0 if there is none.
+std::int32_t smaller_row_count(std::int32_t rows);
 
 /// Products of one device. Not for several threads, nor on several streams, at a time: they share
 /// one workspace.
@@ -64,6 +66,8 @@ class LinearEngine {
   bool run_gated(const LinearWeights& weights, Activation activation, const void* x,
                  std::int32_t rows, void* out, cudaStream_t stream);
 
+  /// Whether products of few rows are streamed on this device.
+  bool streams() const;
   /// Names the code that run() uses (tests, diagnostics).
   std::string implementation(const LinearWeights& weights, std::int32_t rows, bool accumulate);
 

@@ -1,0 +1,130 @@
+#include "kernels/cuda/linear/code_loader.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/linear/library_products.h"
+#include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/streamed_linear.h"
+
+namespace coppice::cuda {
+namespace {
+
+DeviceBuffer take_memory(std::size_t bytes, const char* purpose) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes), purpose);
+  return {memory, bytes, [](void* freed, void*) { (void)cudaFree(freed); }, nullptr};
+}
+
+/// What runs products on one thread: a stream, and library handles of its own.
+class Runner {
+ public:
+  Runner() : products_(take_memory, timing_) {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  }
+  ~Runner() {
+    (void)cudaStreamSynchronize(stream_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  void run(const ProductShape& shape) {
+    const std::size_t bytes = LibraryProducts::bytes_to_load(shape);
+    if (bytes > memory_.bytes()) {
+      check(cudaStreamSynchronize(stream_), "loading code");
+      memory_ = {};
+      memory_ = take_memory(bytes, "loading code");
+    }
+    products_.load_code(shape, memory_.data(), stream_);
+  }
+
+ private:
+  ProductTiming timing_;
+  LibraryProducts products_;
+  cudaStream_t stream_ = nullptr;
+  DeviceBuffer memory_;
+};
+
+}  // namespace
+
+struct CodeLoader::Impl {
+  Impl() {
+    check(cudaGetDevice(&device), "asking for the current GPU");
+    thread = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+
+  void work(const std::stop_token& stop) {
+    if (cudaSetDevice(device) != cudaSuccess) return;
+    std::optional<Runner> runner;  // holds memory only while there is work
+    std::unique_lock lock(mutex);
+    while (true) {
+      if (waiting.empty()) {
+        lock.unlock();
+        runner.reset();
+        lock.lock();
+        idle = waiting.empty();
+        changed.notify_all();
+        if (!changed.wait(lock, stop, [this] { return !waiting.empty(); })) return;
+        idle = false;
+      }
+      const ProductShape shape = waiting.front();
+      waiting.pop_front();
+      lock.unlock();
+      try {
+        if (!runner) runner.emplace();
+        runner->run(shape);
+      } catch (const std::exception&) {
+        (void)cudaGetLastError();  // the product's first run will say what is wrong, if it is
+      }
+      lock.lock();
+      if (stop.stop_requested()) return;
+    }
+  }
+
+  int device = 0;
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::deque<ProductShape> waiting;
+  std::set<ProductShape> known;
+  bool idle = false;
+  std::jthread thread;  // last: ends before what it uses
+};
+
+CodeLoader::CodeLoader() : impl_(std::make_unique<Impl>()) {}
+CodeLoader::~CodeLoader() = default;
+
+// The largest passes come first: prompts' do.
+void CodeLoader::load(std::span<const ExpectedProduct> products, bool streams) {
+  const std::lock_guard lock(impl_->mutex);
+  std::set<std::int32_t, std::greater<>> all_rows;
+  for (const ExpectedProduct& product : products) {
+    for (std::int32_t rows = product.max_rows; rows > 0; rows = smaller_row_count(rows)) {
+      all_rows.insert(padded_row_count(rows));
+    }
+  }
+  for (const std::int32_t rows : all_rows) {
+    for (const ExpectedProduct& product : products) {
+      if (rows > padded_row_count(product.max_rows)) continue;
+      if (streams && can_stream(product.in, product.out, rows)) continue;
+      const ProductShape shape{product.in, product.out, rows, product.accumulate, product.bias};
+      if (impl_->known.insert(shape).second) impl_->waiting.push_back(shape);
+    }
+  }
+  impl_->changed.notify_all();
+}
+
+void CodeLoader::finish() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->changed.wait(lock, [this] { return impl_->waiting.empty() && impl_->idle; });
+}
+
+}  // namespace coppice::cuda
