@@ -483,7 +483,7 @@ TEST_F(CudaLinear, TimingLaterChangesNoBit) {
     EXPECT_EQ(timing.put_off, put_off) << "it is timed now";
   }
   loader.finish();
-  check(cudaGetLastError(), "loading code");
+  cuda::check(cudaGetLastError(), "loading code");
 }
 
 TEST_F(CudaLinear, LayersOfEqualShapeKeepTheirBias) {
