@@ -346,6 +346,17 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
 
 }  // namespace
 
+void Model::announce(const std::filesystem::path& dir, Device& device,
+                     const ModelOptions& options) {
+  try {
+    const ModelConfig config = read_config(dir);
+    if (!config.unsupported.empty()) return;
+    device.expect_products(products_of(config, resolved(options, config)));
+  } catch (const Error&) {
+    // load() says what is wrong.
+  }
+}
+
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
                                    const ModelOptions& options, const LoadProgress& progress) {
   try {
@@ -357,7 +368,6 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& dev
       if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
     }
     require_memory(dir, config, files.weights, limits, device);
-    device.expect_products(products_of(config, limits));
     return std::make_unique<GraphModel>(std::move(config), files.weights, device, limits, progress);
   } catch (const std::bad_alloc&) {
     throw_failure(cat(dir.string(),

@@ -43,6 +43,11 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device,
                                      const ModelOptions& options = {},
                                      const LoadProgress& progress = {});
+  /// Tells the device which products a model's passes will compute, so that it prepares for them
+  /// while weights are read (Device::expect_products). Does nothing for a folder that load() would
+  /// refuse.
+  static void announce(const std::filesystem::path& dir, Device& device,
+                       const ModelOptions& options);
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;

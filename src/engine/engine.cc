@@ -94,6 +94,7 @@ Engine Engine::load(const EngineOptions& asked) {
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
   }
+  announce_models(options, device);
   impl->target.model = load_model(options, ModelRole::target, device);
   const ModelConfig& config = impl->target.model->config();
   impl->tokenizer = load_model_tokenizer(options.target, config.vocab_size, impl->no_tokenizer);

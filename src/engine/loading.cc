@@ -43,6 +43,28 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   return cpu;
 }
 
+const std::filesystem::path& folder_of(const EngineOptions& options, ModelRole role) {
+  return role == ModelRole::target ? options.target : options.draft;
+}
+
+ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Device& device) {
+  const bool is_target = role == ModelRole::target;
+  ModelOptions limits;
+  // Parts of prompts share passes with trees.
+  limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
+  limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
+  const ModelConfig config = read_config(folder_of(options, role));
+  limits.max_positions = loaded_positions(config, options);
+  if (options.max_sequences > 1 && config.unsupported.empty()) {
+    // A pass may see the whole pool, and of one text no less than if it were alone.
+    const std::int32_t pool = wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size;
+    limits.max_kv_tokens =
+        static_cast<std::int32_t>(std::max(PassLayout::most_listed(pool, options.max_sequences),
+                                           std::int64_t{limits.max_positions} + limits.max_rows));
+  }
+  return limits;
+}
+
 }  // namespace
 
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
@@ -96,25 +118,19 @@ std::int64_t logit_bytes(const EngineOptions& options, const ModelConfig& target
   return numbers * static_cast<std::int64_t>(sizeof(float));
 }
 
+void announce_models(const EngineOptions& options, Device& device) {
+  Model::announce(options.target, device, limits_of(options, ModelRole::target, device));
+  if (options.draft.empty()) return;
+  Model::announce(options.draft, device, limits_of(options, ModelRole::draft, device));
+}
+
 std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device) {
   const bool is_target = role == ModelRole::target;
-  const std::filesystem::path& dir = is_target ? options.target : options.draft;
-  ModelOptions limits;
-  // Parts of prompts share passes with trees.
-  limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
-  limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
-  const ModelConfig config = read_config(dir);
-  limits.max_positions = loaded_positions(config, options);
-  if (options.max_sequences > 1 && config.unsupported.empty()) {
-    // A pass may see the whole pool, and of one text no less than if it were alone.
-    const std::int32_t pool = wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size;
-    limits.max_kv_tokens =
-        static_cast<std::int32_t>(std::max(PassLayout::most_listed(pool, options.max_sequences),
-                                           std::int64_t{limits.max_positions} + limits.max_rows));
-  }
-  return Model::load(dir, device, limits, [&](double fraction) {
-    if (options.progress) options.progress({is_target ? "target" : "draft", fraction});
-  });
+  return Model::load(folder_of(options, role), device, limits_of(options, role, device),
+                     [&](double fraction) {
+                       if (!options.progress) return;
+                       options.progress({is_target ? "target" : "draft", fraction});
+                     });
 }
 
 std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options) {

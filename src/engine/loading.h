@@ -25,6 +25,9 @@ void check_capacities(const EngineOptions& options);
 
 enum class ModelRole { target, draft };
 
+/// Tells the device what load_model() is going to load (Model::announce). Throws as it does, if a
+/// config cannot be read.
+void announce_models(const EngineOptions& options, Device& device);
 /// The options' target or draft, with room for passes of batch_rows(options) that all texts share.
 std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device);
 

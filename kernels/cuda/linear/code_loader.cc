@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/library_products.h"
@@ -76,8 +75,8 @@ struct CodeLoader::Impl {
         if (!changed.wait(lock, stop, [this] { return !waiting.empty(); })) return;
         idle = false;
       }
-      const ProductShape shape = waiting.front();
-      waiting.pop_front();
+      const ProductShape shape = waiting.back();
+      waiting.pop_back();
       lock.unlock();
       try {
         if (!runner) runner.emplace();
@@ -93,7 +92,7 @@ struct CodeLoader::Impl {
   int device = 0;
   std::mutex mutex;
   std::condition_variable_any changed;
-  std::deque<ProductShape> waiting;
+  std::vector<ProductShape> waiting;  ///< by rows, the most last
   std::set<ProductShape> known;
   bool idle = false;
   std::jthread thread;  // last: ends before what it uses
@@ -105,20 +104,16 @@ CodeLoader::~CodeLoader() = default;
 // The largest passes come first: prompts' do.
 void CodeLoader::load(std::span<const ExpectedProduct> products, bool streams) {
   const std::lock_guard lock(impl_->mutex);
-  std::set<std::int32_t, std::greater<>> all_rows;
   for (const ExpectedProduct& product : products) {
-    for (std::int32_t rows = product.max_rows; rows > 0; rows = smaller_row_count(rows)) {
-      all_rows.insert(padded_row_count(rows));
-    }
-  }
-  for (const std::int32_t rows : all_rows) {
-    for (const ExpectedProduct& product : products) {
-      if (rows > padded_row_count(product.max_rows)) continue;
+    for (std::int32_t rows = padded_row_count(product.max_rows); rows > 0;
+         rows = smaller_row_count(rows)) {
       if (streams && can_stream(product.in, product.out, rows)) continue;
       const ProductShape shape{product.in, product.out, rows, product.accumulate, product.bias};
       if (impl_->known.insert(shape).second) impl_->waiting.push_back(shape);
     }
   }
+  std::stable_sort(impl_->waiting.begin(), impl_->waiting.end(),
+                   [](const auto& a, const auto& b) { return a.rows < b.rows; });
   impl_->changed.notify_all();
 }
 
