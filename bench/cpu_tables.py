@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The CPU's tables of bench/README.md, in one go on an idle machine of 2 to 16 cores.
+"""The tables of bench/cpu.md, in one go on an idle machine of 2 to 16 cores.
 
     python3 bench/cpu_tables.py --minutes 7 --out FOLDER     # measures, then prints
     python3 bench/cpu_tables.py --report FOLDER              # prints what is there, also of a run cut short
