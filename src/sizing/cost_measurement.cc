@@ -71,11 +71,15 @@ class ProbePasses {
 
   double seconds(std::int32_t rows, std::int32_t prefix) { return pass(rows, prefix, rows); }
 
-  /// Runs the passes that begin a step's drafting, a few tokens of which the last has logits,
-  /// until a device that records passes has recorded them.
-  void warm_up_roots() {
+  /// Runs a draft's usual passes until a device that records passes has recorded them: those that
+  /// begin a step's drafting, a few tokens of which the last has logits, and those of few nodes. A
+  /// first request would else wait for as many recordings as it has passes.
+  void warm_up() {
     for (std::int32_t rows = 1; rows <= std::min(16, most_rows_); rows *= 2) {
-      for (int time = 0; time < 2; ++time) pass(rows, 1, 1);
+      for (int time = 0; time < 2; ++time) {
+        pass(rows, 1, 1);
+        if (rows > 1) pass(rows, 1, rows);
+      }
     }
   }
 
@@ -292,7 +296,7 @@ std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedMo
                                        double budget_seconds, const std::stop_token& stop) try {
   const bool all = can_measure_all(target, draft, rows);
   Probes probes(target, draft, sampler, rows.pass, stop);
-  if (sampler != nullptr) probes.draft.warm_up_roots();
+  if (sampler != nullptr) probes.draft.warm_up();
   // Large models load for many seconds: half a second more for costs that reach far enough.
   probes.target.seconds(1, probes.target.near());
   const double pass = probes.target.seconds(1, probes.target.near());
@@ -333,6 +337,7 @@ TableCheck check_table(const CostTable& table, const LoadedModel& target, const 
                        DeviceSampler* sampler, const MeasuredRows& rows,
                        const std::stop_token& stop) try {
   Probes probes(target, draft, sampler, rows.pass, stop);
+  if (sampler != nullptr) probes.draft.warm_up();
   std::int32_t several = 1;  // a number of rows that was timed
   for (const auto& point : table.target.points()) {
     if (point.rows <= std::min(8, probes.target.most_rows())) several = point.rows;
