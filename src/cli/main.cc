@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -47,7 +48,8 @@ int run(const std::vector<std::string>& words) {
     return cli::command_named(command).run({"--help"});
   }
   if (name == "--version") {
-    cli::write_out(cat("coppice ", version(), "\n", cuda_lines()));
+    cli::write_out(cat("coppice ", version(), " (", build_commit(), ")
+", cuda_lines()));
     return 0;
   }
   const cli::Command& command = cli::command_named(name);

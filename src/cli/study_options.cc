@@ -134,6 +134,7 @@ StudyCommand study_command(const po::variables_map& values) {
   request.shared = shared_options(values);
   study::Grid grid = study::make_grid(grid_lists(values), request.shared);
   request.cells = std::move(grid.cells);
+  request.left_out = grid.notes;
   command.notes = std::move(grid.notes);
   request.prompt_tokens = count_in(values, "prompt-tokens", 0);
   request.rounds = count_in(values, "rounds", 1, most_rounds);

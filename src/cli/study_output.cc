@@ -37,17 +37,25 @@ std::string notes_text(const study::StudyOutcome& outcome) {
   };
   std::string text = cat(
       "\nAccepted length: tokens judged good per target pass, the bonus token included. ",
-      "Acceptance\nrate: of the draft tokens that the judge came to. Speed-up: over plain ",
-      "decoding in the same\nrun, prefill left out, ratio of sums. Intervals: 95%, by bootstrap ",
-      "over prompts; none below ", study::least_prompts, " prompts.\n");
+      "Acceptance\nrate: of the draft tokens that the judge came to. Intervals: 95%, by bootstrap ",
+      "over prompts;\nnone below ", study::least_prompts,
+      " prompts.\nSpeed-up: ", study::speedup_definition,
+      ".\nSpec-Bench: ", study::specbench_definition, ".\n");
   const std::string agreement = agreement_sentence(outcome.summary);
   if (!agreement.empty()) text += agreement + "\n";
   const std::string other_runs = other_runs_sentence(outcome.summary);
   if (!other_runs.empty()) text += other_runs + "\n";
+  const std::string sequoia = sequoia_sentence(outcome.summary, outcome.file.left_out);
+  if (!sequoia.empty()) text += sequoia + "\n";
   const std::int32_t rounds = outcome.file.plan.rounds;
-  text += cat(outcome.device, " ", outcome.dtype, ", ", outcome.prompts,
-              outcome.prompts == 1 ? " prompt" : " prompts", ", at most ", fixed("max_new_tokens"),
-              " new tokens", rounds > 1 ? cat(", ", rounds, " rounds") : "", ".\n");
+  text += cat(outcome.device, " ", outcome.dtype, ", ", counted(outcome.summary.rows), "; at most ",
+              fixed("max_new_tokens"), " new tokens",
+              rounds > 1 ? cat(", ", rounds, " rounds") : "", ".\n");
+  for (const auto& [name, value] : facts_of(outcome.file)) {
+    if (name == "CPU" || name == "date" || name == "coppice") {
+      text += cat(name, ": ", value, "\n");
+    }
+  }
   for (const std::string& note : outcome.file.notes) text += note + "\n";
   if (outcome.missing > 0) {
     text += cat(outcome.missing, " results are missing; only prompts that have all are counted. ",
@@ -92,6 +100,14 @@ study::Table table_of(const study::StudyComparison& comparison) {
   return table;
 }
 
+std::string verdict_text(const study::Summary& summary) {
+  std::string text;
+  for (const study::Verdict& verdict : summary.verdicts) {
+    text += verdict_sentence(summary, verdict) + "\n";
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
 std::string lines_text(const char* what, const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += cat(what, line, "\n");
@@ -120,7 +136,7 @@ std::string tables_text(const study::StudyOutcome& outcome, TableFormat format) 
   if (format == TableFormat::text) {
     return cat(to_text(study::summary_table(outcome.summary.rows)), "\nPer step:\n",
                to_text(study::step_table(outcome.summary)), pairs_text(outcome.summary),
-               notes_text(outcome));
+               notes_text(outcome), verdict_text(outcome.summary));
   }
   std::string text;
   for (const study::CaptionedTable& table : tables_of(outcome.summary)) {

@@ -117,7 +117,7 @@ StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
                             static_cast<std::size_t>(file.plan.rounds);
   outcome.missing = static_cast<std::int64_t>(asked) - outcome.texts;
   outcome.prompts = static_cast<std::int32_t>(complete_prompts(results).size());
-  write_report(folder, facts_of(file), outcome.summary);
+  write_report(folder, facts_of(file), file.left_out, outcome.summary);
   return outcome;
 }
 

@@ -116,6 +116,7 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
     const StudyPlan& plan = study.file.plan;
     add_missing(file, study.file);
     add_missing(file.notes, study.file.notes);
+    add_missing(file.left_out, study.file.left_out);
     add_missing(file.plan.cells, plan.cells, [](const Cell& cell) { return cell.key(); });
     add_missing(file.plan.prompts, plan.prompts, [](const PromptName& one) { return one.id; });
     file.plan.rounds = std::max(file.plan.rounds, plan.rounds);

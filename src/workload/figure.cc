@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_rows = 1024;
 constexpr std::size_t most_steps = 128;
-constexpr std::string_view pruned_grey = "#ececec";
+constexpr std::string_view pruned_grey = study::faint_fill;
 /// Few rows are parted by gaps, so that each branch is seen.
 constexpr std::size_t most_parted_rows = 64;
 constexpr double gap_of_rows = 0.15;

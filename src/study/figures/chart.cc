@@ -197,7 +197,7 @@ void draw_tile(Svg& svg, const Tile& tile, const std::optional<Colours>& colours
   // with words are parted instead.
   const bool print = !tile.words.empty() && box.height() >= tick_font + 4 &&
                      text_width(tile.words, tick_font) + 4 <= box.width();
-  svg.rect(box, fill, !colours ? Stroke{} : print ? Stroke{"#fff", 1} : Stroke{fill, 0.4});
+  svg.rect(box, fill, !colours ? Stroke{} : print ? Stroke{paper, 1} : Stroke{fill, 0.4});
   if (print) {
     svg.text({(box.left + box.right) / 2, (box.top + box.bottom) / 2 + 0.35 * tick_font},
              tile.words, {tick_font, Anchor::middle, ink_on(fill)});
@@ -276,7 +276,9 @@ std::string to_svg(const Chart& chart) {
 
   const std::vector<LegendEntry> entries = entries_of(chart, lines);
   const double legend_top = bottom + x_axis_height(chart.x.label) + 4;
-  Svg svg(plot.right + room, legend_top + legend_height(entries, plot.width()) + 8,
+  const double legend_bottom = legend_top + legend_height(entries, plot.width()),
+               note_height = chart.note.empty() ? 0 : tick_font + 6;
+  Svg svg(plot.right + room, legend_bottom + note_height + 8,
           chart.y.label.empty() ? chart.x.label : chart.y.label);
   if (chart.tiles.empty()) draw_grid(svg, y, plot);
   draw_x_axis(svg, x, plot);
@@ -298,6 +300,10 @@ std::string to_svg(const Chart& chart) {
   }
   if (has_bar) colours->draw(svg, plot.right + gap);
   draw_legend(svg, entries, {plot.left, legend_top}, plot.width());
+  if (!chart.note.empty()) {
+    svg.text({plot.left, legend_bottom + tick_font + 3},
+             fit_text(chart.note, tick_font, plot.width()), {tick_font, Anchor::start, soft_ink});
+  }
   return svg.finish();
 }
 

@@ -64,6 +64,7 @@ struct Chart {
   /// Points of several series at one x stand side by side, a few pixels apart, so that none hides
   /// another's interval.
   bool side_by_side = false;
+  std::string note = {};  ///< a line at the bottom, cut to its room: "n: 24 prompts"; may be empty
 };
 
 /// The tiles of a table of values, [rows][columns]; NaN: none. Each is 1 wide and high, the first

@@ -11,45 +11,73 @@ constexpr const char* head = R"(<meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
 <style>
-body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 73rem; color: #1b1b1b;
-       background: #fff; font: 1rem/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1b1b; --soft: #5a5a5a; --rule: #d4d4d4;
+        --band: #f6f6f6; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --paper: #15171a; --ink: #e3e3e3; --soft: #a5a9ad; --rule: #44484d; --band: #1e2125; }
+}
+body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 73rem; color: var(--ink);
+       background: var(--paper);
+       font: 1rem/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 1rem; }
 h2 { font-size: 1.25rem; margin: 2.5rem 0 .75rem; padding-bottom: .25rem;
-     border-bottom: 1px solid #d4d4d4; }
+     border-bottom: 1px solid var(--rule); }
 h1, h2, p, dd, figcaption, summary { overflow-wrap: anywhere; }
 p { margin: 0 0 .9rem; max-width: 46rem; }
+.verdict { margin: 0 0 1.5rem; padding: .1rem 0 .1rem 1rem; border-left: 4px solid var(--rule);
+           font-weight: 600; }
+.verdict p { margin: .4rem 0; }
 nav ol { margin: 1rem 0; padding-left: 1.5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.25rem; margin: 1.25rem 0;
      font-size: .9rem; }
-dt { color: #5a5a5a; }
+dt, figcaption, summary { color: var(--soft); }
 dd { margin: 0; white-space: pre-wrap; }
 figure { margin: 1.5rem 0 2rem; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 33rem), 1fr));
            gap: 1.5rem; margin: 1.5rem 0 2rem; align-items: start; }
 .figures > figure { margin: 0; min-width: 0; }
 .picture > svg { display: block; max-width: 100%; height: auto; }
-figcaption, summary { font-size: .9rem; color: #5a5a5a; max-width: 46rem; margin: .5rem 0; }
-figcaption b, summary b { color: #1b1b1b; }
+figcaption, summary { font-size: .9rem; max-width: 46rem; margin: .5rem 0; }
+figcaption b, summary b { color: var(--ink); }
 summary { cursor: pointer; }
 .scroll { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; font-size: .82rem; font-variant-numeric: tabular-nums; }
 thead { border-top: 1.5px solid; border-bottom: 1px solid; }
 tbody { border-bottom: 1.5px solid; }
-th, td { padding: .25rem .5rem; text-align: left; vertical-align: bottom; white-space: nowrap; }
-th { font-weight: 600; white-space: normal; }
+th, td { padding: .25rem .5rem; text-align: left; vertical-align: bottom; }
+th { font-weight: 600; }
+td > span, td.head { white-space: nowrap; }
 .number { text-align: right; }
-tr { background: #fff; }
-tbody tr:nth-child(even) { background: #f6f6f6; }
+tr { background: var(--paper); }
+tbody tr:nth-child(even) { background: var(--band); }
 th:first-child, td:first-child { position: sticky; left: 0; background: inherit; }
+@media screen and (max-width: 58rem) {
+  .stacks, .stacks thead, .stacks tbody { display: block; }
+  .stacks tr { display: flex; flex-wrap: wrap; padding: .2rem 0; }
+  .stacks tr::before { content: ""; order: 1; flex: 0 0 100%; }
+  .stacks th, .stacks td { order: 2; flex: 0 0 calc(100% / var(--columns)); padding: .1rem .3rem;
+                           box-sizing: border-box; position: static; overflow-wrap: anywhere; }
+  .stacks th { align-self: flex-end; }
+  .stacks .head { order: 0; flex: 0 0 auto; font-weight: 600; }
+  .stacks th.head, .stacks .head:empty { display: none; }
+  .stacks .head[data-name]::before { content: attr(data-name) " "; color: var(--soft);
+                                     font-weight: 400; }
+}
 @media print {
+  :root { color-scheme: light; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   nav { display: none; }
-  figure:not(.tabular), tr { break-inside: avoid; }
+  h1, h2, .tabular > figcaption, summary, thead { break-after: avoid; }
+  h2, p, dl > *, figure:not(.long), tr { break-inside: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; opacity: 1; }
   .figures { display: block; }
-  .picture { max-width: 30rem; }
+  .figures > figure { margin: 0 0 1.5rem; }
+  .picture > svg { max-width: 30rem; }
   .scroll { overflow: visible; }
-  table { font-size: 7.5pt; }
-  td { white-space: normal; }
+  table { font-size: 7pt; line-height: 1.3; max-width: 100%; }
+  th, td { padding: .15rem .3rem; overflow-wrap: anywhere; }
+  th:first-child, td:first-child { position: static; }
+  td.head { white-space: normal; }
 }
 </style>
 )";
@@ -66,6 +94,11 @@ class Writer {
     std::string out =
         cat("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n", head, element("title", page.title),
             "</head>\n<body>\n<main>\n", element("h1", page.title));
+    if (!page.verdict.empty()) {
+      out += "<div class=\"verdict\">\n";
+      for (const std::string& text : page.verdict) out += element("p", text);
+      out += "</div>\n";
+    }
     for (const std::string& text : page.intro) out += element("p", text);
     if (!page.facts.empty()) {
       out += "<dl>\n";
@@ -105,10 +138,11 @@ class Writer {
     const std::string words = caption("Table", ++tables_, one.caption) + links(one.files);
     const std::string table = cat("<div class=\"scroll\">", to_html(one.table), "</div>\n");
     const std::size_t rows = one.table.rows.size();
-    return cat("<figure class=\"tabular\">\n",
-               rows > longest_open_table ? cat("<details>\n<summary>", words, " (", rows,
-                                               " rows)</summary>\n", table, "</details>\n")
-                                         : cat("<figcaption>", words, "</figcaption>\n", table),
+    const bool folded = rows > longest_open_table;
+    return cat("<figure class=\"tabular", folded ? " long" : "", "\">\n",
+               folded ? cat("<details>\n<summary>", words, " (", rows, " rows)</summary>\n", table,
+                            "</details>\n")
+                      : cat("<figcaption>", words, "</figcaption>\n", table),
                "</figure>\n");
   }
   static std::string caption(const char* kind, int number, const std::string& text) {

@@ -16,8 +16,8 @@ struct Figure {
   std::string caption = {};  ///< without its number
 };
 
-/// Folded where it has more rows than longest_open_table: its caption alone is then seen, until a
-/// reader opens it, and printed.
+/// Folded where it has more rows than longest_open_table: on a screen its caption alone is then
+/// seen, until a reader opens it. On paper it is whole.
 struct CaptionedTable {
   std::string name = {};     ///< of its files, as a figure's
   std::string caption = {};  ///< without its number
@@ -37,14 +37,15 @@ struct Section {
 
 struct ReportPage {
   std::string title = {};
-  std::vector<std::string> intro = {};  ///< paragraphs
+  std::vector<std::string> verdict = {};  ///< what it found, a line each; above all else
+  std::vector<std::string> intro = {};    ///< paragraphs
   /// How it was made: names and values, such as models, device, version, command.
   std::vector<std::pair<std::string, std::string>> facts = {};
   std::vector<Section> sections = {};
 };
 
-/// The page. It loads and runs nothing, and prints without breaking figures. Figures and tables are
-/// numbered through. All text is escaped.
+/// The page. It loads and runs nothing, is dark where the reader's other windows are, and prints
+/// whole, without breaking figures. Figures and tables are numbered through. All text is escaped.
 std::string to_html(const ReportPage& page);
 
 }  // namespace coppice::study

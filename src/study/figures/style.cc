@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/error.h"
 #include "study/figures/svg.h"
 
 namespace coppice::study {
@@ -28,6 +29,14 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 9> known_policies
      {"static", 7},
      {"dyspec-threshold-plain", 11}}};
 constexpr std::size_t first_unnamed = 12;
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> on_dark = {
+    {{paper, "#15171a"},
+     {ink, "#e3e3e3"},
+     {soft_ink, "#a5a9ad"},
+     {grid_ink, "#33373b"},
+     {rule_ink, "#5a5f64"},
+     {faint_fill, "#2b2f33"}}};
 
 // A marker's corners, in radii; none of a circle.
 std::vector<Xy> corners_of(Marker marker) {
@@ -79,6 +88,16 @@ double luminance(std::string_view colour) {
 }
 
 }  // namespace
+
+std::string dark_colours() {
+  std::string rules = "@media screen and (prefers-color-scheme: dark) {";
+  for (const auto& [light, dark] : on_dark) {
+    // White words on a tile stay white.
+    rules += cat(light == paper ? " :not(text)" : " ", "[fill=\"", light, "\"] { fill: ", dark,
+                 "; } [stroke=\"", light, "\"] { stroke: ", dark, "; }");
+  }
+  return rules + " }";
+}
 
 SeriesStyle series_style(std::size_t number) {
   const std::size_t round = number / line_colours.size();

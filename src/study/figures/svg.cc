@@ -26,7 +26,8 @@ Svg::Svg(double width, double height, std::string_view label) {
   open("svg xmlns=\"http://www.w3.org/2000/svg\"", {{"width", width}, {"height", height}});
   out_ += attribute("viewBox", "0 0 " + coordinate(width) + " " + coordinate(height)) +
           attribute("role", "img") + attribute("stroke", "none") + attribute("aria-label", label) +
-          attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif") + ">\n";
+          attribute("font-family", "Helvetica, Arial, 'Liberation Sans', sans-serif") +
+          ">\n<style>" + dark_colours() + "</style>\n";
   rect({0, 0, width, height}, paper);
 }
 

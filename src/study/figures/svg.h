@@ -17,12 +17,17 @@ inline constexpr double picture_margin = 14;  ///< pixels around what is drawn
 inline constexpr double axis_width = 0.8;
 inline constexpr double line_width = 1.6;
 
-// Colours are "#rgb" or "#rrggbb".
-inline constexpr std::string_view paper = "#fff";        ///< what figures stand on
-inline constexpr std::string_view ink = "#222";          ///< text and axes
-inline constexpr std::string_view soft_ink = "#777";     ///< reference lines
-inline constexpr std::string_view grid_ink = "#e4e4e4";  ///< faint lines across a plot
-inline constexpr std::string_view rule_ink = "#bbb";     ///< frames
+// Colours are "#rgb" or "#rrggbb". These have others in a dark window (dark_colours()).
+inline constexpr std::string_view paper = "#fff";          ///< what figures stand on
+inline constexpr std::string_view ink = "#222";            ///< text and axes
+inline constexpr std::string_view soft_ink = "#777";       ///< reference lines
+inline constexpr std::string_view grid_ink = "#e4e4e4";    ///< faint lines across a plot
+inline constexpr std::string_view rule_ink = "#bbb";       ///< frames
+inline constexpr std::string_view faint_fill = "#ececec";  ///< areas of what no longer counts
+
+/// Rules of CSS by which a picture's greys suit a reader's dark window, where a browser shows it;
+/// series keep their colours. Paper and other programs have the picture as its attributes say.
+std::string dark_colours();
 
 enum class Marker { none, circle, square, triangle, diamond, wedge, cross };
 
@@ -70,8 +75,9 @@ struct TextStyle {
   bool upwards = false;  ///< turned by 90 degrees, to be read from below to above
 };
 
-/// Builds one picture of `width` by `height` pixels on paper. No element carries an id, so that
-/// several pictures can share one HTML page. `label` is what screen readers say.
+/// Builds one picture of `width` by `height` pixels on paper, with dark_colours(). No element
+/// carries an id, so that several pictures can share one HTML page. `label` is what screen readers
+/// say.
 class Svg {
  public:
   Svg(double width, double height, std::string_view label);

@@ -112,6 +112,23 @@ std::string laid_out(const Table& table, const Layout& layout) {
   return out;
 }
 
+/// ` class="head number"`, or nothing.
+std::string classes_of(const Column& column) {
+  const bool number = column.align == Align::right;
+  if (!number && !column.heads) return {};
+  return cat(" class=\"", column.heads ? "head" : "", number && column.heads ? " " : "",
+             number ? "number" : "", "\"");
+}
+
+/// Escapes a cell; an interval in it is one span.
+std::string unbroken_intervals(std::string_view text) {
+  const auto open = text.find('['), close = text.find(']');
+  if (open == text.npos || close == text.npos || close < open) return escape_markup(text);
+  return cat(escape_markup(text.substr(0, open)), "<span>",
+             escape_markup(text.substr(open, close + 1 - open)), "</span>",
+             escape_markup(text.substr(close + 1)));
+}
+
 }  // namespace
 
 void add_columns(Table& table, const std::vector<std::string>& names) {
@@ -160,18 +177,26 @@ std::string to_latex(const Table& table) {
 }
 
 std::string to_html(const Table& table) {
-  const auto lines = lines_of(table, escape_markup);
+  const auto lines = lines_of(table, unbroken_intervals);
+  const auto heads = std::ranges::count(table.columns, true, &Column::heads);
   const auto append_row = [&](std::string& out, const std::vector<std::string>& line,
                               const std::string& element, const std::string& attributes) {
     out += "<tr>";
     for (std::size_t c = 0; c < line.size(); ++c) {
-      const bool right = table.columns[c].align == Align::right;
-      out += "<" + element + attributes + (right ? " class=\"number\"" : "") + ">" + line[c] +
-             "</" + element + ">";
+      const Column& column = table.columns[c];
+      const bool named = element == "td" && column.heads && column.align == Align::right;
+      out += cat("<", element, attributes, classes_of(column),
+                 named ? cat(" data-name=\"", escape_markup(column.name), "\"") : "", ">", line[c],
+                 "</", element, ">");
     }
     out += "</tr>\n";
   };
-  std::string out = "<table>\n<thead>\n";
+  std::string out = "<table";
+  if (heads > 0) {
+    out += cat(" class=\"stacks\" style=\"--columns: ",
+               table.columns.size() - static_cast<std::size_t>(heads), "\"");
+  }
+  out += ">\n<thead>\n";
   append_row(out, lines[0], "th", " scope=\"col\"");
   out += "</thead>\n<tbody>\n";
   for (std::size_t i = 1; i < lines.size(); ++i) append_row(out, lines[i], "td", "");

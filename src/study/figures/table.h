@@ -12,6 +12,9 @@ enum class Align { left, right };
 struct Column {
   std::string name = {};
   Align align = Align::right;
+  /// Says what a row is of. In a narrow window such cells stand in a line of their own above the
+  /// row's others; they come first.
+  bool heads = false;
 };
 
 /// Rows may be shorter than the columns (empty cells) but not longer.
@@ -35,7 +38,10 @@ std::string to_text(const Table& table);
 std::string to_csv(const Table& table);
 /// A tabular environment with the rules of package booktabs, all text escaped.
 std::string to_latex(const Table& table);
-/// A table element, all text escaped, cells of right-aligned columns of class "number".
+/// A table element, all text escaped. Cells of right-aligned columns have class "number", those of
+/// columns that head rows class "head" and, if they are numbers, their column's name as data-name.
+/// A table with such columns has class "stacks" and the number of its others as --columns.
+/// Intervals, "[1.2, 1.5]", are not broken.
 std::string to_html(const Table& table);
 
 }  // namespace coppice::study

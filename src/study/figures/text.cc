@@ -101,6 +101,13 @@ std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? printed(value, std::chars_format::fixed, decimals) : "-";
 }
 
+std::string grouped(std::int64_t count) {
+  std::string text = printed_by_chars(count);
+  const std::size_t first = text.front() == '-' ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
 std::string number_text(double number) { return printed_by_chars(number); }
 
 std::string exact(double value) {

@@ -1,6 +1,7 @@
 // Text of figures and tables: markup escaping, numbers, and how wide a line will be.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ std::string compact_number(double value, int digits = 3);
 
 /// `decimals` digits after the point, whatever the locale; "-" for no finite number.
 std::string fixed(double value, int decimals);
+
+/// A count for readers, in groups of three digits: "12,288".
+std::string grouped(std::int64_t count);
 
 /// A number in as few digits as name it, whatever the locale.
 std::string number_text(double number);

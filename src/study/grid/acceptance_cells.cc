@@ -97,6 +97,12 @@ void CellAcceptance::add_notes(std::vector<std::string>& notes) const {
   for (const GenerateOptions& asked : settings_) {
     const MeasuredAcceptance* setting = find_setting(*pair_, asked);
     if (setting == nullptr) continue;
+    if (std::ranges::all_of(setting->accepted, [](std::int64_t count) { return count == 0; })) {
+      notes.push_back(cat("sequoia at ", words_of(*setting),
+                          ": could not be planned, for at none of ", setting->judged.front(),
+                          " nodes a draft token was accepted (", on, "); its tree is a chain"));
+      continue;
+    }
     std::string ranks;
     for (const double prob : setting->acceptance_vector) ranks += cat(" ", fixed(prob, 3));
     notes.push_back(cat("sequoia at ", words_of(*setting),

@@ -96,6 +96,7 @@ struct StudyRequest {
   std::vector<StudyPrompt> spare;      ///< those of the file that are not, and say nothing they say
   std::int32_t prompt_tokens = 0;      ///< most tokens of a turn of a prompt; 0: all
   std::vector<Cell> cells;
+  std::vector<std::string> left_out;  ///< Grid::notes
   std::int32_t rounds = 1;
   GenerateOptions shared;  ///< length, filters and penalty of all cells
   EngineOptions engine;

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/appended_file.h"
+#include "base/build_commit.h"
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
@@ -30,7 +31,7 @@ std::string now_in_utc() {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 5;
+constexpr int format_version = 6;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
 StudyInput model(const std::filesystem::path& folder) {
@@ -81,6 +82,7 @@ Provenance provenance_of(Engine& engine, const std::string& command) {
   run.date = now_in_utc();
   run.id = cat(run.date, ' ', std::random_device()());  // two may begin within a second
   run.version = version();
+  run.commit = build_commit();
   run.build = COPPICE_BUILD;
   run.command = command;
   run.device = device.name();
@@ -123,6 +125,7 @@ StudyFile study_file_of(const StudyRequest& request) {
   }
   file.prompts_file = request.prompts_file.string();
   file.plan = {request.cells, names_of(request.prompts), request.rounds};
+  file.left_out = request.left_out;
   return file;
 }
 
@@ -203,6 +206,7 @@ Facts facts_of(const StudyFile& file) {
   facts.emplace_back("seeds", all_of(seeds, ", "));
   facts.emplace_back("rounds", cat(plan.rounds, ", settings in random order"));
   for (const std::string& note : file.notes) facts.emplace_back("trees", note);
+  for (const std::string& line : file.left_out) facts.emplace_back("not run", line);
   const auto of_runs = [&](const char* name, const auto& value_of) {
     std::vector<std::string> values;
     for (const Provenance& run : file.runs) values.push_back(value_of(run));
@@ -219,7 +223,8 @@ Facts facts_of(const StudyFile& file) {
                run.threads == 1 ? " thread" : " threads");
   });
   of_runs("date", [](Run run) { return run.date; });
-  of_runs("coppice", [](Run run) { return cat(run.version, ", ", run.build); });
+  of_runs("coppice",
+          [](Run run) { return cat(run.version, ", commit ", run.commit, ", ", run.build); });
   of_runs("command", [](Run run) { return run.command; });
   return facts;
 }

@@ -24,6 +24,7 @@ struct Provenance {
   std::string id;               ///< by which results name it
   std::string date;             ///< of its start, UTC: "2026-11-22T19:45:49Z"
   std::string version;          ///< coppice's
+  std::string commit;           ///< that it was built from: build_commit()
   std::string build;            ///< "Release, GNU 12.2.0"
   std::string command;          ///< as a shell takes it
   std::string device, dtype;    ///< as results name them: "cpu", "bf16"
@@ -34,7 +35,7 @@ struct Provenance {
   int threads = 0;
 
   bool operator==(const Provenance&) const = default;
-  COPPICE_MEMBERS(id, date, version, build, command, device, dtype, kv_dtype, card, cpu,
+  COPPICE_MEMBERS(id, date, version, commit, build, command, device, dtype, kv_dtype, card, cpu,
                   instruction_set, threads)
 };
 
@@ -66,8 +67,9 @@ struct StudyFile {
   /// What sequoia's trees were planned for, a line each; for people. acceptance.json has the
   /// vectors.
   std::vector<std::string> notes;
+  std::vector<std::string> left_out;  ///< settings that were asked for and are none, and why
 
-  COPPICE_MEMBERS(fixed, inputs, prompts_file, notes, plan, runs)
+  COPPICE_MEMBERS(fixed, inputs, prompts_file, notes, left_out, plan, runs)
 };
 
 /// Reads model folders and tree files; throws Error(failure) if it cannot. Without runs.

@@ -42,19 +42,18 @@ Figure accepted_length(const FigureGroup& group) {
   return group.named(
       "accepted_length",
       over_sizes(group, "accepted length (tokens per target pass)", &SummaryRow::accepted_length),
-      cat("Accepted length against tree size, the bonus token included; ", group.prompts(),
-          ", 95% intervals over prompts. Sizes that a policy chooses itself (auto, outlined) stand "
-          "at their mean. No tree can bring more than its size plus one."));
+      "Accepted length against tree size, the bonus token included; 95% intervals over prompts. "
+      "Sizes that a policy chooses itself (auto, outlined) stand at their mean. No tree can bring "
+      "more than its size plus one.");
 }
 
 Figure speedup(const FigureGroup& group) {
   Chart chart = over_sizes(group, "speed-up over plain decoding", &SummaryRow::speedup);
   chart.references = {{1.0, "plain decoding"}};
-  return group.named(
-      "speedup", chart,
-      cat("Speed-up over plain decoding of the same prompts in the same run against tree size: "
-          "ratio of sums, prefill left out; ",
-          group.prompts(), ", 95% intervals over prompts."));
+  return group.named("speedup", chart,
+                     "Speed-up over plain decoding of the same prompts in the same run against "
+                     "tree size: ratio of "
+                     "sums, prefill left out; 95% intervals over prompts.");
 }
 
 /// A row for each setting, a column for each accepted length.
@@ -84,11 +83,63 @@ Figure accepted_lengths(const FigureGroup& group) {
   for (Tile& tile : chart.tiles) tile.words = fixed(100 * tile.value, 0);
   chart.colours = {.label = "share of steps", .low = 0.0, .per_cent = true};
   return group.named("accepted_lengths", chart,
-                     cat("Distribution of accepted lengths, the bonus token included: of all steps "
-                         "on ",
-                         group.prompts(),
-                         ", the share that brought so long a piece of text, in per cent. Behind "
-                         "each setting's name its mean."));
+                     "Distribution of accepted lengths, the bonus token included: of all steps the "
+                     "share that brought so long a piece of text, in per cent. Behind each "
+                     "setting's name its mean.");
+}
+
+/// The row of each policy's largest tree of fixed size; if none is fixed, of its automatic one.
+std::vector<const SummaryRow*> largest_trees(const FigureGroup& group) {
+  std::vector<const SummaryRow*> largest;
+  for (const std::string& policy : group.policies) {
+    const SummaryRow* own = nullptr;
+    for (const SummaryRow* row : group.rows) {
+      const bool larger = own == nullptr || row->cell.asked_size() > own->cell.asked_size();
+      if (row->cell.name() == policy && larger) own = row;
+    }
+    if (own != nullptr) largest.push_back(own);
+  }
+  return largest;
+}
+
+/// A line for each policy's largest tree over the depths; of fewer than `least` passes none.
+Figure by_depth(const FigureGroup& group, const char* name, const char* y_label,
+                Estimate DepthRate::*rate, std::int64_t least, const std::string& caption) {
+  constexpr std::size_t most_depths = 16;
+  Chart chart;
+  chart.x = {.label = "depth d (draft tokens accepted one after the other)", .whole = true};
+  chart.y = {.label = y_label, .low = 0.0, .high = 1.0, .per_cent = true};
+  chart.side_by_side = true;
+  const std::vector<const SummaryRow*> rows = largest_trees(group);
+  for (const SummaryRow* row : rows) {
+    Series series{row->cell.label(), {}, group.style(row->cell.name())};
+    for (std::size_t d = 0; d < std::min(row->depths.size(), most_depths); ++d) {
+      if (row->depths[d].before < least) break;
+      const Estimate& e = row->depths[d].*rate;
+      series.points.push_back({static_cast<double>(d + 1), e.value, e.low, e.high});
+    }
+    if (!series.points.empty()) chart.series.push_back(std::move(series));
+  }
+  return group.named(name, chart,
+                     cat(caption, " Each policy's largest tree, down to depth ", most_depths,
+                         "; 95% intervals over prompts."),
+                     counted(rows));
+}
+
+Figure acceptance_by_depth(const FigureGroup& group) {
+  return by_depth(group, "acceptance_by_depth", "passes whose accepted path reaches d",
+                  &DepthRate::share, 1,
+                  "Acceptance by depth: of all target passes the share whose accepted path reaches "
+                  "depth d.");
+}
+
+Figure acceptance_given_depth(const FigureGroup& group) {
+  return by_depth(group, "acceptance_given_depth", "of those that reach d - 1", &DepthRate::given,
+                  least_counted,
+                  cat("Conditional acceptance by depth: of the target passes whose accepted path "
+                      "reaches depth d - 1, the share that reaches d. A tree that ends there "
+                      "counts as one that does not. Depths that fewer than ",
+                      least_counted, " passes came to are left out."));
 }
 
 // How good the draft is.
@@ -217,9 +268,10 @@ Figure acceptance_by_place(const FigureGroup& group) {
 }  // namespace
 
 std::vector<Figure> figures_of(const FigureGroup& group) {
-  return {accepted_length(group),     speedup(group),
-          accepted_lengths(group),    acceptance_by_draft_probability(group),
-          acceptance_by_place(group), calibration_of_growth(group),
+  return {accepted_length(group),        speedup(group),
+          accepted_lengths(group),       acceptance_by_depth(group),
+          acceptance_given_depth(group), acceptance_by_draft_probability(group),
+          acceptance_by_place(group),    calibration_of_growth(group),
           length_by_number(group)};
 }
 

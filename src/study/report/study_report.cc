@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -41,6 +42,11 @@ std::vector<FigureGroup> groups_of(const Summary& summary) {
   return groups;
 }
 
+std::string words_of_rule(const Cell& cell) {
+  return cat("temperature ", number_text(cell.temperature), ", ", name_of(cell.acceptance),
+             " acceptance");
+}
+
 /// A section for each group, with the figures that have data.
 std::vector<Section> figure_sections(const Summary& summary) {
   std::vector<Section> sections;
@@ -62,19 +68,17 @@ void create_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-Figure FigureGroup::named(const std::string& what, const Chart& chart, std::string caption) const {
+Figure FigureGroup::named(const std::string& what, const Chart& chart, const std::string& caption,
+                          std::string n) const {
   if (chart.series.empty() && chart.tiles.empty()) return {};
-  return {cat(what, "_t", number_text(temperature), "_", name_of(acceptance)), to_svg(chart),
-          std::move(caption)};
+  Chart noted = chart;
+  noted.note = cat("n: ", n.empty() ? counted(rows) : n);
+  return {cat(what, "_t", number_text(temperature), "_", name_of(acceptance)), to_svg(noted),
+          cat(caption, " ", noted.note, ".")};
 }
 
 SeriesStyle FigureGroup::style(const std::string& policy) const {
   return series_style(style_number(policy));
-}
-
-std::string FigureGroup::prompts() const {
-  const std::int32_t count = rows.empty() ? 0 : rows.front()->prompts;
-  return cat(count, count == 1 ? " prompt" : " prompts");
 }
 
 std::string agreement_sentence(const Summary& summary) {
@@ -106,20 +110,49 @@ std::string other_runs_sentence(const Summary& summary) {
              "been faster or slower then. A study in a new folder compares times of one run.");
 }
 
-void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary) {
+std::string sequoia_sentence(const Summary& summary, const std::vector<std::string>& left_out) {
+  std::set<std::string> with, without;
+  for (const SummaryRow& row : summary.rows) {
+    if (row.cell.policy == Policy::sequoia) with.insert(words_of_rule(row.cell));
+  }
+  for (const SummaryRow& row : summary.rows) {
+    const std::string rule = words_of_rule(row.cell);
+    if (!row.cell.plain() && !with.contains(rule)) without.insert(rule);
+  }
+  if (without.empty()) return {};
+  std::string why;
+  for (const std::string& line : left_out) {
+    if (line.starts_with("left out: sequoia")) why += cat(why.empty() ? "" : "; ", line);
+  }
+  if (why.empty()) why = "no setting of it was asked for (--policies)";
+  if (with.empty()) return cat("Sequoia was not run: ", why, ".");
+  std::string where;
+  for (const std::string& rule : without) where += cat(where.empty() ? "" : "; ", rule);
+  return cat("Sequoia was not run at ", where, ": ", why, ".");
+}
+
+void write_report(const std::filesystem::path& folder, const Facts& facts,
+                  const std::vector<std::string>& left_out, const Summary& summary) {
   create_folder(folder / "figures");
   create_folder(folder / "tables");
   write_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
   ReportPage page;
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {
+      cat("n: ", counted(summary.rows), "."),
       "Accepted length counts the tokens judged good per target pass after prefill, the target's "
-      "own bonus token included. Speed-up is over plain decoding of the same prompts in the same "
-      "run, under the same temperature and acceptance rule, prefill left out. All figures are "
-      "ratios of sums over prompts, if nothing else is said; 95% intervals are the percentile "
-      "bootstrap's over prompts, with tails expanded for small samples.",
-      cat("Fewer than ", least_prompts, " prompts have no interval.")};
-  for (const std::string& sentence : {agreement_sentence(summary), other_runs_sentence(summary)}) {
+      "own bonus token included. Plain decoding is that of the same prompts in the same run, under "
+      "the same temperature and acceptance rule. All figures are ratios of sums over prompts, if "
+      "nothing else is said; 95% intervals are the percentile bootstrap's over prompts, with tails "
+      "expanded for small samples. Fewer than ",
+      cat("Speed-up: ", speedup_definition, "."),
+      cat("Spec-Bench's speed-up: ", specbench_definition, ".")};
+  page.intro[1] += cat(least_prompts, " prompts have no interval.");
+  for (const Verdict& verdict : summary.verdicts) {
+    page.verdict.push_back(verdict_sentence(summary, verdict));
+  }
+  for (const std::string& sentence : {sequoia_sentence(summary, left_out),
+                                      agreement_sentence(summary), other_runs_sentence(summary)}) {
     if (!sentence.empty()) page.intro.push_back(sentence);
   }
   page.facts = facts;

@@ -18,10 +18,22 @@ std::string agreement_sentence(const Summary& summary);
 /// What the stars at speeds mean (SummaryRow::other_runs), in a sentence; empty if there are none.
 std::string other_runs_sentence(const Summary& summary);
 
+// What speed-ups are, each in a line.
+inline constexpr const char* speedup_definition =
+    "tokens/s of all texts together, prefill left out, over that of plain decoding (ratio of sums)";
+inline constexpr const char* specbench_definition =
+    "mean over texts of each text's own tokens/s, prefill included, over that mean of plain "
+    "decoding (as Spec-Bench's speed.py)";
+
+/// Says why policy sequoia has no rows, or none at some temperature or rule; empty if it has.
+/// `left_out`: what was not run, and why, a line each (study_file.h).
+std::string sequoia_sentence(const Summary& summary, const std::vector<std::string>& left_out);
+
 /// Writes into `folder`: report.html, one page that needs nothing else; its figures as
 /// figures/*.svg; its tables as tables/*.csv and *.tex; and summary.csv. `facts`: how it was made
-/// (study_file.h). Throws Error(failure) if they cannot be written.
-void write_report(const std::filesystem::path& folder, const Facts& facts, const Summary& summary);
+/// (study_file.h); `left_out` as above. Throws Error(failure) if they cannot be written.
+void write_report(const std::filesystem::path& folder, const Facts& facts,
+                  const std::vector<std::string>& left_out, const Summary& summary);
 
 // A study's tables, for its page and as files of their own.
 
@@ -36,6 +48,8 @@ Table summary_csv(const Summary& summary);
 Table comparison_table(const Summary& summary);
 /// Speed-up with and without prefill; and over rounds, where there are several.
 Table speedup_table(const Summary& summary);
+/// How often accepted paths reach each depth, of all passes and of those that reach the one before.
+Table depth_table(const Summary& summary);
 /// Texts that must repeat plain decoding's: how many do.
 Table agreement_table(const Summary& summary);
 /// Where they do not.
@@ -53,17 +67,20 @@ struct FigureGroup {
   std::vector<const SummaryRow*> rows = {};  ///< speculative ones
   std::vector<std::string> policies = {};    ///< of the whole study, in its order
 
-  /// Without a picture if the chart has no data.
-  Figure named(const std::string& what, const Chart& chart, std::string caption) const;
+  /// Without a picture if the chart has no data. `n`: what it was made from, the group's n() if
+  /// none is given; picture and caption say it.
+  Figure named(const std::string& what, const Chart& chart, const std::string& caption,
+               std::string n = {}) const;
   /// A policy's style, the same in every group.
   SeriesStyle style(const std::string& policy) const;
-  /// "24 prompts".
-  std::string prompts() const;
+  /// "24 prompts, 96 texts, 12,288 tokens, 4,105 target passes".
+  std::string n() const { return counted(rows); }
 };
 
-/// Accepted length and speed-up against tree size, distributions of accepted lengths, acceptance
-/// against draft probability (DySpec, figure 2), by depth and rank, and by the chances that trees
-/// grew by, and accepted length against the number that judges. Those without data have no picture.
+/// Accepted length and speed-up against tree size, distributions of accepted lengths, how many
+/// accepted paths reach each depth, acceptance against draft probability (DySpec, figure 2), by
+/// depth and rank, and by the chances that trees grew by, and accepted length against the number
+/// that judges. Those without data have no picture.
 std::vector<Figure> figures_of(const FigureGroup& group);
 
 /// Rates of fewer cases are left out of figures.

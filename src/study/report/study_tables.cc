@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -11,30 +12,49 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
+/// What stands before a setting's figures.
+Cells cells_of_setting(const SummaryRow& s) {
+  const Cell& cell = s.cell;
+  return {s.kind, cell.plain() ? "plain" : cell.name(), cell.size_text(),
+          number_text(cell.temperature), name_of(cell.acceptance)};
+}
+
+/// A table whose rows begin with cells_of_setting(), of these further columns.
+Table table_of_settings(const Cells& names) {
+  Table table = {{{"kind", Align::left, true},
+                  {"policy", Align::left, true},
+                  {"tree", Align::right, true},
+                  {"temperature", Align::right, true},
+                  {"rule", Align::left, true}},
+                 {}};
+  add_columns(table, names);
+  return table;
+}
+
+void add_row(Table& table, const SummaryRow& s, const Cells& figures) {
+  Cells& row = table.rows.emplace_back(cells_of_setting(s));
+  row.insert(row.end(), figures.begin(), figures.end());
+}
+
 /// A row for each setting for which `figures` gives any, under `names`.
 template <typename Figures>
 Table setting_table(const std::vector<SummaryRow>& rows, const Cells& names,
                     const Figures& figures) {
-  Table table = {{{"kind", Align::left},
-                  {"policy", Align::left},
-                  {"tree"},
-                  {"temperature"},
-                  {"rule", Align::left}},
-                 {}};
-  add_columns(table, names);
+  Table table = table_of_settings(names);
   for (const SummaryRow& s : rows) {
-    Cells own = figures(s);
-    if (own.empty()) continue;
-    const Cell& cell = s.cell;
-    own.insert(own.begin(), {s.kind, cell.plain() ? "plain" : cell.name(), cell.size_text(),
-                             number_text(cell.temperature), name_of(cell.acceptance)});
-    table.rows.push_back(std::move(own));
+    const Cells own = figures(s);
+    if (!own.empty()) add_row(table, s, own);
   }
   return without_empty(std::move(table), {"kind"});
 }
 
 std::string speed_text(const SummaryRow& s, const Estimate& estimate) {
   return with_interval(estimate, 2, s.other_runs > 0);
+}
+
+Estimate without_interval(const Estimate& estimate) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  return {estimate.value, none, none, estimate.n};
 }
 
 /// A column of summary.csv. An estimate's are followed by NAME_low and NAME_high.
@@ -67,6 +87,8 @@ std::vector<CsvColumn> csv_figures() {
       {"tokens_per_second", {}, &SummaryRow::tokens_per_second},
       {"speedup", {}, &SummaryRow::speedup},
       {"speedup_with_prefill", {}, &SummaryRow::speedup_with_prefill},
+      {"specbench_tokens_per_second", {}, &SummaryRow::specbench_tokens_per_second},
+      {"specbench_speedup", {}, &SummaryRow::specbench_speedup},
       {"rounds", [](Summed s) { return cat(s.rounds_speedup.n); }},
       {"rounds_tokens_per_second", {}, &SummaryRow::rounds_tokens_per_second},
       {"rounds_speedup", {}, &SummaryRow::rounds_speedup},
@@ -79,29 +101,36 @@ std::vector<CsvColumn> csv_figures() {
     all.push_back({cat(name, "_us_per_step"),
                    [part](Summed s) { return exact(s.microseconds_per_step(s.seconds.*part)); }});
   }
+  all.push_back({"speedup_definition", [](Summed) { return std::string(speedup_definition); }});
+  all.push_back(
+      {"specbench_speedup_definition", [](Summed) { return std::string(specbench_definition); }});
   return all;
 }
 
 }  // namespace
 
 Table summary_table(const std::vector<SummaryRow>& rows) {
-  return setting_table(
-      rows,
-      {"prompts", "accepted length [95%]", "acceptance rate [95%]", "tokens/s", "speed-up [95%]"},
-      [](const SummaryRow& s) -> Cells {
-        return {cat(s.prompts), with_interval(s.accepted_length, 2),
-                s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3),
-                fixed(s.tokens_per_second.value, 1), speed_text(s, s.speedup)};
-      });
+  return setting_table(rows,
+                       {"prompts", "accepted length [95%]", "acceptance rate [95%]", "tokens/s",
+                        "speed-up [95%]", "Spec-Bench"},
+                       [](const SummaryRow& s) -> Cells {
+                         return {cat(s.prompts),
+                                 with_interval(s.accepted_length, 2),
+                                 s.cell.plain() ? "-" : with_interval(s.acceptance_rate, 3),
+                                 fixed(s.tokens_per_second.value, 1),
+                                 speed_text(s, s.speedup),
+                                 speed_text(s, without_interval(s.specbench_speedup))};
+                       });
 }
 
 Table step_table(const Summary& summary) {
   return setting_table(summary.rows,
-                       {"draft passes", "tree size", "us", "draft %", "drawing %", "tree %",
-                        "target %", "judging %", "other %"},
+                       {"tokens", "passes", "draft passes", "tree size", "us", "draft %",
+                        "drawing %", "tree %", "target %", "judging %", "other %"},
                        [](const SummaryRow& s) {
                          const double all = s.seconds.decode();
-                         Cells row = {fixed(s.draft_passes, 2), fixed(s.tree_size, 1),
+                         Cells row = {cat(s.tokens), cat(s.steps), fixed(s.draft_passes, 2),
+                                      fixed(s.tree_size, 1),
                                       fixed(s.microseconds_per_step(all), 0)};
                          for (const auto& [name, part] : Components::of_step()) {
                            row.push_back(percent(s.seconds.*part, all));
@@ -111,9 +140,11 @@ Table step_table(const Summary& summary) {
 }
 
 Table comparison_table(const Summary& summary) {
-  Table table = {
-      {{"first", Align::left}, {"second", Align::left}, {"temperature"}, {"rule", Align::left}},
-      {}};
+  Table table = {{{"first", Align::left, true},
+                  {"second", Align::left, true},
+                  {"temperature", Align::right, true},
+                  {"rule", Align::left, true}},
+                 {}};
   add_columns(table, {"prompts", "accepted length, difference [95%]", "p", "p (Holm)",
                       "speed, ratio [95%]", "p of speed", "p of speed (Holm)"});
   for (const Comparison& one : summary.comparisons) {
@@ -132,20 +163,35 @@ Table comparison_table(const Summary& summary) {
 Table speedup_table(const Summary& summary) {
   const bool with_rounds = std::ranges::any_of(
       summary.rows, [](const SummaryRow& row) { return row.rounds_speedup.n > 1; });
-  Cells names = {"prompts", "without prefill [95%]", "with prefill [95%]"};
+  Cells names = {"prompts", "without prefill [95%]", "with prefill [95%]", "Spec-Bench [95%]"};
   if (with_rounds) {
     names.insert(names.end(),
                  {"rounds", "speed-up over rounds [95%]", "tokens/s over rounds [95%]"});
   }
   return setting_table(summary.rows, names, [&](const SummaryRow& s) {
     if (s.cell.plain() && !with_rounds) return Cells();
-    Cells row = {cat(s.prompts), speed_text(s, s.speedup), speed_text(s, s.speedup_with_prefill)};
+    Cells row = {cat(s.prompts), speed_text(s, s.speedup), speed_text(s, s.speedup_with_prefill),
+                 speed_text(s, s.specbench_speedup)};
     if (with_rounds) {
       row.insert(row.end(), {cat(s.rounds_speedup.n), speed_text(s, s.rounds_speedup),
                              with_interval(s.rounds_tokens_per_second, 1)});
     }
     return row;
   });
+}
+
+Table depth_table(const Summary& summary) {
+  Table table = table_of_settings({"depth", "prompts", "passes", "reached d - 1", "reached d",
+                                   "share of passes [95%]", "given d - 1 [95%]"});
+  for (const SummaryRow& s : summary.rows) {
+    for (std::size_t d = 0; d < s.depths.size(); ++d) {
+      const DepthRate& rate = s.depths[d];
+      add_row(table, s,
+              {cat(d + 1), cat(s.prompts), cat(s.steps), cat(rate.before), cat(rate.reached),
+               with_interval(rate.share, 3), with_interval(rate.given, 3)});
+    }
+  }
+  return without_empty(std::move(table), {"kind"});
 }
 
 Table agreement_table(const Summary& summary) {
@@ -177,12 +223,25 @@ std::vector<CaptionedTable> tables_of(const Summary& summary) {
   std::vector<CaptionedTable> tables = {
       {"results",
        "All prompts. Acceptance rate: accepted draft tokens of those that the judge came to. "
-       "Speed-up: ratio of sums, prefill left out.",
+       "Speed-up: ratio of sums, prefill left out; Spec-Bench: the speed-up by its convention.",
        summary_table(summary.rows)},
       {"speedups",
-       "Speed-up: all tokens by all seconds over the same of plain decoding, without prefill and "
-       "with it. Intervals over prompts; over rounds, how far times alone move.",
+       cat("Speed-up over plain decoding, without prefill and with it: ", speedup_definition,
+           ". Spec-Bench: ", specbench_definition,
+           ". Intervals over prompts; over rounds, how far times alone move."),
        speedup_table(summary)},
+      {"verdict",
+       "The leader: the fastest of the policies that grow trees. The baseline: the fastest of "
+       "plain "
+       "decoding and the chains. Paired bootstrap over prompts of tokens/s, prefill left out; p "
+       "after Holm over every leader against all others of its temperature and rule. The leader "
+       "was chosen on these prompts, and its interval is not corrected for that.",
+       verdict_table(summary)},
+      {"depths",
+       "Acceptance by depth: of all target passes the share whose accepted path reaches depth d, "
+       "and the same of those that reach depth d - 1. A tree that ends at depth d - 1 counts as "
+       "one that does not reach d. Depths that no path reached are left out.",
+       depth_table(summary)},
       {"pairs",
        "Every two settings on the same prompts: accepted length of the first less that of the "
        "second, and speed of the first over that of the second, prefill left out. Paired "
@@ -200,6 +259,7 @@ std::vector<CaptionedTable> tables_of(const Summary& summary) {
        step_table(summary)},
       {"kinds", "Results by kind of prompt.", summary_table(summary.kinds)}};
   std::erase_if(tables, [](const CaptionedTable& one) { return one.table.rows.empty(); });
+  for (CaptionedTable& one : tables) one.caption += cat(" n: ", counted(summary.rows), ".");
   return tables;
 }
 

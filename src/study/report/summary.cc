@@ -6,6 +6,9 @@
 #include <tuple>
 #include <utility>
 
+#include "base/error.h"
+#include "study/figures/text.h"
+
 namespace coppice::study {
 namespace {
 
@@ -18,12 +21,14 @@ struct Row {
 /// Sums over the seeds and rounds of a row, by prompt.
 struct RowColumns : PromptColumns {
   Values examined, accepted, drafted, tokens, seconds;
+  Values paces, texts;  ///< sum of the texts' tokens/s, prefill included, and their number
 };
 
 RowColumns columns_of(const Row& row, std::span<const std::string> prompts) {
   RowColumns all;
-  for (Values* column : {&all.judged_good, &all.steps, &all.decoded, &all.decode_seconds,
-                         &all.examined, &all.accepted, &all.drafted, &all.tokens, &all.seconds}) {
+  for (Values* column :
+       {&all.judged_good, &all.steps, &all.decoded, &all.decode_seconds, &all.examined,
+        &all.accepted, &all.drafted, &all.tokens, &all.seconds, &all.paces, &all.texts}) {
     column->assign(prompts.size(), 0.0);
   }
   for (const Result* result : row.results) {
@@ -37,8 +42,12 @@ RowColumns columns_of(const Row& row, std::span<const std::string> prompts) {
     all.examined[p] += static_cast<double>(result->nodes.total().examined);
     all.accepted[p] += static_cast<double>(result->accepted_drafts());
     all.drafted[p] += static_cast<double>(result->drafted());
-    all.tokens[p] += static_cast<double>(result->tokens());
-    all.seconds[p] += result->seconds.decode() + result->seconds.prefill;
+    const auto tokens = static_cast<double>(result->tokens());
+    const double seconds = result->seconds.decode() + result->seconds.prefill;
+    all.tokens[p] += tokens;
+    all.seconds[p] += seconds;
+    all.paces[p] += tokens / seconds;
+    all.texts[p] += 1.0;
   }
   return all;
 }
@@ -66,6 +75,9 @@ class Summariser {
     s.speedup = (speed / ratio(of_plain.decoded, of_plain.decode_seconds)).estimate();
     s.speedup_with_prefill =
         (ratio(own.tokens, own.seconds) / ratio(of_plain.tokens, of_plain.seconds)).estimate();
+    const Ratio pace_of_texts = ratio(own.paces, own.texts);
+    s.specbench_tokens_per_second = pace_of_texts.estimate();
+    s.specbench_speedup = (pace_of_texts / ratio(of_plain.paces, of_plain.texts)).estimate();
     Values paces, speedups;
     for (std::int32_t round = 0; round < rounds; ++round) {
       paces.push_back(pace(row, round));
@@ -91,8 +103,10 @@ class Summariser {
 
   void add_steps(SummaryRow& s, const Row& row) const {
     std::int64_t passes = 0, drafted = 0;
+    DepthCounts depths(prompts_.size());
     for (const Result* result : row.results) {
-      if (!counts(*result)) continue;
+      const std::size_t prompt = place_of(*result);
+      if (prompt == prompts_.size()) continue;
       ++s.runs;
       s.seconds += result->seconds;
       s.tokens += result->tokens();
@@ -104,8 +118,10 @@ class Summariser {
         const auto length = static_cast<std::size_t>(accepted) + 1;
         if (s.lengths.size() <= length) s.lengths.resize(length + 1, 0);
         ++s.lengths[length];
+        if (kind_.empty()) depths.add(prompt, accepted);
       }
     }
+    s.depths = depths.rates(resampling_);
     const auto steps = static_cast<double>(std::max<std::int64_t>(s.steps, 1));
     s.draft_passes = static_cast<double>(passes) / steps;
     s.tree_size = static_cast<double>(drafted) / steps;
@@ -121,9 +137,11 @@ class Summariser {
     });
   }
 
-  bool counts(const Result& result) const {
-    return std::ranges::find(prompts_, result.prompt) != prompts_.end();
+  /// Of the result's prompt; prompts_.size() if it does not count.
+  std::size_t place_of(const Result& result) const {
+    return static_cast<std::size_t>(std::ranges::find(prompts_, result.prompt) - prompts_.begin());
   }
+  bool counts(const Result& result) const { return place_of(result) < prompts_.size(); }
 
   std::string kind_;
   std::vector<std::string> prompts_;
@@ -148,12 +166,9 @@ std::map<std::string, Row> rows_by_key(const Results& results) {
 }
 
 std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
-                                       const std::map<std::string, Row>& by_key,
-                                       std::span<const std::string> prompts) {
-  std::vector<PromptColumns> columns;
+                                       const std::vector<PromptColumns>& columns) {
   std::vector<std::pair<std::size_t, std::size_t>> which;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    columns.push_back(columns_of(by_key.at(rows[i].cell.row_key()), prompts));
     for (std::size_t j = i + 1; j < rows.size(); ++j) {
       const Cell &a = rows[i].cell, &b = rows[j].cell;
       if (!a.plain() && !b.plain() && a.plain_row_key() == b.plain_row_key()) {
@@ -168,6 +183,28 @@ std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
 
 double SummaryRow::microseconds_per_step(double seconds_of_part) const {
   return steps > 0 ? 1e6 * seconds_of_part / static_cast<double>(steps) : 0.0;
+}
+
+std::string counted(std::span<const SummaryRow* const> rows) {
+  if (rows.empty()) return {};
+  std::int64_t texts = 0, tokens = 0, passes = 0;
+  for (const SummaryRow* row : rows) {
+    texts += row->runs;
+    tokens += row->tokens;
+    passes += row->steps;
+  }
+  const auto several = [](std::int64_t count, const char* what) {
+    return cat(grouped(count), " ", what, count == 1 ? "" : "s");
+  };
+  return cat(several(rows.front()->prompts, "prompt"), ", ", several(texts, "text"), ", ",
+             several(tokens, "token"), ", ", grouped(passes), " target pass",
+             passes == 1 ? "" : "es");
+}
+
+std::string counted(const std::vector<SummaryRow>& rows) {
+  std::vector<const SummaryRow*> all;
+  for (const SummaryRow& row : rows) all.push_back(&row);
+  return counted(all);
 }
 
 std::vector<std::string> complete_prompts(const Results& results) {
@@ -211,16 +248,19 @@ Summary summarise(const Results& results) {
     for (const auto& [kind, prompts] : of_kind) by_kind.emplace_back(kind, prompts);
   }
   Summary summary;
+  std::vector<PromptColumns> columns;
   for (const Cell* cell : rows_of(plan)) {
     const Row& row = rows.at(cell->row_key());
+    columns.push_back(columns_of(row, complete));
     const Row& plain = rows.at(cell->plain_row_key());
     summary.rows.push_back(all(row, plain, plan.rounds));
     for (const Summariser& kind : by_kind) {
       summary.kinds.push_back(kind(row, plain, plan.rounds));
     }
   }
-  summary.comparisons = comparisons_of(summary.rows, rows, complete);
+  summary.comparisons = comparisons_of(summary.rows, columns);
   summary.agreements = agreements_of(plan.cells, results);
+  summary.verdicts = verdicts_of(summary.rows, columns);
   return summary;
 }
 

@@ -9,6 +9,8 @@
 #include "study/grid/agreement.h"
 #include "study/grid/grid.h"
 #include "study/grid/results.h"
+#include "study/report/depths.h"
+#include "study/report/verdict.h"
 #include "study/statistics.h"
 
 namespace coppice::study {
@@ -33,14 +35,18 @@ struct SummaryRow {
   /// (All tokens / all seconds) over the same of plain decoding, without prefill.
   Estimate speedup;
   Estimate speedup_with_prefill;  ///< whole generations, loading left out
+  /// Spec-Bench's convention: each text's new tokens by its seconds, prefill included, and the mean
+  /// of that over texts; and this mean over that of plain decoding.
+  Estimate specbench_tokens_per_second, specbench_speedup;
   /// Means over rounds with t-intervals: how far times alone move, the texts being the same.
   /// Without an interval below least_rounds.
   Estimate rounds_tokens_per_second, rounds_speedup;
   /// Steps by accepted length, the bonus token included: [0] is 0, [1] counts steps of which only
   /// the bonus token came.
   std::vector<std::int64_t> lengths;
-  double draft_passes = 0.0;  ///< per step, the draft's prefill included
-  double tree_size = 0.0;     ///< per step
+  std::vector<DepthRate> depths;  ///< from depth 1; empty for kinds of prompts
+  double draft_passes = 0.0;      ///< per step, the draft's prefill included
+  double tree_size = 0.0;         ///< per step
   Components seconds;
   std::int64_t tokens = 0, steps = 0;
   NodeCounts nodes;
@@ -58,7 +64,13 @@ struct Summary {
   /// `rows`. One family for Holm: all of them.
   std::vector<Comparison> comparisons;
   std::vector<Agreement> agreements;
+  std::vector<Verdict> verdicts;
 };
+
+/// What rows were made from, for readers: "24 prompts, 96 texts, 12,288 tokens, 4,105 target
+/// passes". Empty for none.
+std::string counted(std::span<const SummaryRow* const> rows);
+std::string counted(const std::vector<SummaryRow>& rows);
 
 /// Only prompts that all cells have been run on, in all rounds, are counted. Does not depend on the
 /// results' order.

@@ -102,6 +102,39 @@ TEST(Style, SeriesStandOutFromPaper) {
   EXPECT_GE(contrast(std::string(ink), std::string(paper)), 7);
 }
 
+/// The colour that the figure's style gives `light` as a fill in a dark window.
+std::string on_dark(const std::string& style, std::string_view light) {
+  const std::string rule = "[fill=\"" + std::string(light) + "\"] { fill: ";
+  const auto at = style.find(rule);
+  if (at == style.npos) return {};
+  return style.substr(at + rule.size(), style.find(';', at) - at - rule.size());
+}
+
+TEST(Style, DarkWindowsHaveLightInk) {
+  Chart chart;
+  chart.tiles = tiles_of(std::vector<double>{1.0}, 1);
+  chart.tiles[0].words = "1";
+  chart.colours = {.low = 0.0, .high = 1.0};
+  const Elements elements = read_xml(to_svg(chart));
+  const Elements styles = named(elements, "style");
+  ASSERT_EQ(styles.size(), 1u);
+  const std::string& style = styles[0].text;
+  EXPECT_TRUE(style.starts_with("@media screen and (prefers-color-scheme: dark) {"));
+  EXPECT_EQ(std::ranges::count(style, '{'), std::ranges::count(style, '}'));
+  const std::string dark_paper = on_dark(style, paper);
+  ASSERT_FALSE(dark_paper.empty());
+  EXPECT_GE(contrast(on_dark(style, ink), dark_paper), 7);
+  EXPECT_GE(contrast(on_dark(style, soft_ink), dark_paper), 4.5);
+  for (std::size_t i = 0; i < 12; ++i) {
+    EXPECT_GE(contrast(std::string(series_style(i).colour), dark_paper), 3) << i;
+  }
+  // Words on a tile are white for the tile's sake, whatever the window.
+  EXPECT_NE(style.find(":not(text)[fill=\"" + std::string(paper) + "\"]"), std::string::npos);
+  EXPECT_TRUE(std::ranges::any_of(named(elements, "text"), [](const XmlElement& e) {
+    return e.text == "1" && e.has("fill", "#fff");
+  }));
+}
+
 Chart two_policies() {
   Chart chart;
   chart.x = {.label = "tree size", .scale = Scale::log2};
@@ -109,6 +142,22 @@ Chart two_policies() {
   chart.series = {{.name = "dyspec", .points = {{8, 3, 2, 4}, {16, 4, 3, 5}}},
                   {.name = "chain", .points = {{8, 2.5, 1.5, 3.5}, {16, 3, 2, 4}}}};
   return chart;
+}
+
+TEST(LineChart, NoteStandsBelowAll) {
+  Chart chart = two_policies();
+  const double height = read_xml(to_svg(chart))[0].number("height");
+  chart.note = "n: 24 prompts";
+  const Elements elements = read_xml(to_svg(chart));
+  EXPECT_GT(elements[0].number("height"), height);
+  double lowest = 0.0, note = 0.0;
+  for (const XmlElement& e : named(elements, "text")) {
+    (e.text == chart.note ? note : lowest) = std::max(lowest, e.number("y"));
+  }
+  EXPECT_GE(note, lowest + tick_font);
+  EXPECT_LE(note, elements[0].number("height"));
+  chart.note = std::string(300, 'n');
+  EXPECT_FALSE(has_text(read_xml(to_svg(chart)), chart.note)) << "cut to its room";
 }
 
 TEST(LineChart, IntervalsStandSideBySide) {

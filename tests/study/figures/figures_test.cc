@@ -58,6 +58,11 @@ TEST(FigureText, NumbersAreShort) {
   EXPECT_EQ(compact_number(1e-5), "1e-05");
   EXPECT_EQ(compact_number(nan), "-");
   EXPECT_EQ(fixed(-0.001, 1), "0.0");
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(12288), "12,288");
+  EXPECT_EQ(grouped(-123456), "-123,456");
+  EXPECT_EQ(grouped(1000000), "1,000,000");
 }
 
 TEST(FigureText, TextIsCutToItsRoom) {

@@ -127,6 +127,29 @@ TEST(Table, NoRowsAndNoColumns) {
   EXPECT_NO_THROW(read_xml(to_html(Table{})));
 }
 
+// What a narrow window needs: which cells head a row, their names, and how many others there are.
+TEST(Table, HeadsOfRowsStackInNarrowWindows) {
+  const Table table = {{{"policy", Align::left, true}, {"tree", Align::right, true}, {"speed"}},
+                       {{"a<b", "16", "1.50 [1.2, 1.8] *"}}};
+  const auto elements = read_xml(to_html(table));
+  const XmlElement& outer = elements.at(0);
+  EXPECT_TRUE(outer.has("class", "stacks"));
+  EXPECT_TRUE(outer.has("style", "--columns: 1"));
+  std::vector<XmlElement> cells, spans;
+  for (const XmlElement& e : elements) {
+    if (e.name == "td") cells.push_back(e);
+    if (e.name == "span") spans.push_back(e);
+  }
+  ASSERT_EQ(cells.size(), 3u);
+  EXPECT_TRUE(cells[0].has("class", "head") && !cells[0].attributes.contains("data-name"));
+  EXPECT_TRUE(cells[1].has("class", "head number") && cells[1].has("data-name", "tree"));
+  EXPECT_TRUE(cells[2].has("class", "number") && !cells[2].attributes.contains("data-name"));
+  ASSERT_EQ(spans.size(), 1u) << "an interval is not broken";
+  EXPECT_EQ(spans[0].text, "[1.2, 1.8]");
+  EXPECT_EQ(cells[2].text, "1.50  *");
+  EXPECT_FALSE(read_xml(to_html(awkward_table())).at(0).attributes.contains("class"));
+}
+
 ReportPage sample_page() {
   Chart chart;
   chart.series = {{.name = "dyspec", .points = {{4, 2}, {8, 3}}}};
@@ -166,6 +189,45 @@ TEST(ReportPage, NumbersFiguresAndTablesThrough) {
   }
   EXPECT_EQ(captions, (std::vector<std::string>{"Figure 1. A & B", "Figure 2. A & B",
                                                 "Table 1. All", "Figure 3. A & B"}));
+}
+
+TEST(ReportPage, VerdictStandsAboveAll) {
+  ReportPage page = sample_page();
+  page.verdict = {"a < b", "second"};
+  const std::string html = to_html(page);
+  EXPECT_LT(html.find("<p>a &lt; b</p>"), html.find("<p>second</p>"));
+  EXPECT_LT(html.find("<p>second</p>"), html.find("alert(1)"));
+  EXPECT_EQ(to_html(sample_page()).find("class=\"verdict\""), std::string::npos);
+}
+
+/// The rules between the braces behind `condition`.
+std::string rules_of(const std::string& page, const std::string& condition) {
+  const auto begin = page.find(condition);
+  if (begin == page.npos) return {};
+  std::size_t end = page.find('{', begin), open = 0;
+  do {
+    open += page[end] == '{' ? 1 : 0;
+    open -= page[end] == '}' ? 1 : 0;
+  } while (++end < page.size() && open > 0);
+  return page.substr(begin, end - begin);
+}
+
+// What browsers made of it was looked at; here it is kept.
+TEST(ReportPage, PrintsWholeAndSuitsDarkAndNarrowWindows) {
+  const std::string page = to_html(sample_page());
+  const std::string print = rules_of(page, "@media print");
+  EXPECT_NE(print.find("h1, h2, .tabular > figcaption, summary, thead { break-after: avoid; }"),
+            std::string::npos)
+      << print;
+  EXPECT_NE(print.find("details::details-content { content-visibility: visible;"),
+            std::string::npos);
+  EXPECT_NE(print.find("figure:not(.long), tr { break-inside: avoid; }"), std::string::npos);
+  EXPECT_NE(rules_of(page, "@media screen and (max-width").find(".stacks tr { display: flex;"),
+            std::string::npos);
+  const std::string dark = rules_of(page, "@media screen and (prefers-color-scheme: dark)");
+  for (const char* name : {"--paper", "--ink", "--soft", "--rule", "--band"}) {
+    EXPECT_NE(dark.find(name), std::string::npos) << name;
+  }
 }
 
 TEST(ReportPage, LongTablesFold) {
