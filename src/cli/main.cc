@@ -48,8 +48,7 @@ int run(const std::vector<std::string>& words) {
     return cli::command_named(command).run({"--help"});
   }
   if (name == "--version") {
-    cli::write_out(cat("coppice ", version(), " (", build_commit(), ")
-", cuda_lines()));
+    cli::write_out(cat("coppice ", version(), " (", build_commit(), ")\n", cuda_lines()));
     return 0;
   }
   const cli::Command& command = cli::command_named(name);

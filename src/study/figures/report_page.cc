@@ -55,9 +55,11 @@ th:first-child, td:first-child { position: sticky; left: 0; background: inherit;
   .stacks, .stacks thead, .stacks tbody { display: block; }
   .stacks tr { display: flex; flex-wrap: wrap; padding: .2rem 0; }
   .stacks tr::before { content: ""; order: 1; flex: 0 0 100%; }
-  .stacks th, .stacks td { order: 2; flex: 0 0 calc(100% / var(--columns)); padding: .1rem .3rem;
-                           box-sizing: border-box; position: static; overflow-wrap: anywhere; }
-  .stacks th { align-self: flex-end; }
+  .stacks th, .stacks td { order: 2; flex: 0 0 calc((100% - 1px) / var(--columns)); min-width: 0;
+                           padding: .1rem .2rem; box-sizing: border-box; position: static;
+                           overflow-wrap: break-word; }
+  .stacks td > span { display: inline-block; white-space: normal; }
+  .stacks th { align-self: flex-end; font-size: .72rem; }
   .stacks .head { order: 0; flex: 0 0 auto; font-weight: 600; }
   .stacks th.head, .stacks .head:empty { display: none; }
   .stacks .head[data-name]::before { content: attr(data-name) " "; color: var(--soft);
@@ -75,7 +77,7 @@ th:first-child, td:first-child { position: sticky; left: 0; background: inherit;
   .picture > svg { max-width: 30rem; }
   .scroll { overflow: visible; }
   table { font-size: 7pt; line-height: 1.3; max-width: 100%; }
-  th, td { padding: .15rem .3rem; overflow-wrap: anywhere; }
+  th, td { padding: .15rem .2rem; }
   th:first-child, td:first-child { position: static; }
   td.head { white-space: normal; }
 }

@@ -120,13 +120,12 @@ std::string classes_of(const Column& column) {
              number ? "number" : "", "\"");
 }
 
-/// Escapes a cell; an interval in it is one span.
+/// Escapes a cell; an interval in it, with what stands behind, is one span.
 std::string unbroken_intervals(std::string_view text) {
-  const auto open = text.find('['), close = text.find(']');
-  if (open == text.npos || close == text.npos || close < open) return escape_markup(text);
-  return cat(escape_markup(text.substr(0, open)), "<span>",
-             escape_markup(text.substr(open, close + 1 - open)), "</span>",
-             escape_markup(text.substr(close + 1)));
+  const auto open = text.find('[');
+  if (open == text.npos || text.find(']', open) == text.npos) return escape_markup(text);
+  return cat(escape_markup(text.substr(0, open)), "<span>", escape_markup(text.substr(open)),
+             "</span>");
 }
 
 }  // namespace

@@ -107,7 +107,10 @@ Figure by_depth(const FigureGroup& group, const char* name, const char* y_label,
                 Estimate DepthRate::*rate, std::int64_t least, const std::string& caption) {
   constexpr std::size_t most_depths = 16;
   Chart chart;
-  chart.x = {.label = "depth d (draft tokens accepted one after the other)", .whole = true};
+  chart.x = {.label = "depth d (draft tokens accepted one after the other)",
+             .low = 1.0,
+             .high = 2.0,
+             .whole = true};
   chart.y = {.label = y_label, .low = 0.0, .high = 1.0, .per_cent = true};
   chart.side_by_side = true;
   const std::vector<const SummaryRow*> rows = largest_trees(group);
@@ -117,6 +120,7 @@ Figure by_depth(const FigureGroup& group, const char* name, const char* y_label,
       if (row->depths[d].before < least) break;
       const Estimate& e = row->depths[d].*rate;
       series.points.push_back({static_cast<double>(d + 1), e.value, e.low, e.high});
+      chart.x.high = std::max(*chart.x.high, series.points.back().x);
     }
     if (!series.points.empty()) chart.series.push_back(std::move(series));
   }
