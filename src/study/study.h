@@ -34,7 +34,7 @@ struct StudyOutcome {
 ///   results.jsonl   a line per prompt, cell and round
 ///   costs.json      measured costs, where a size is automatic and no other file is named for them
 ///   acceptance.json acceptance by rank, if sequoia's trees are planned and no file is named for it
-///   summary.csv, report.html, figures/*.svg, tables/*
+///   summary.csv, depths.csv, report.html, figures/*.svg, tables/*
 /// and, where a trace is asked for, that file. A later request for the same folder may ask for
 /// other cells, prompts and rounds: what is there already is used, the rest is run, and results
 /// that it does not ask for stay. Throws Error(usage) for a request that contradicts the folder,

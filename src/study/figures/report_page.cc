@@ -71,6 +71,7 @@ th:first-child, td:first-child { position: sticky; left: 0; background: inherit;
   nav { display: none; }
   h1, h2, .tabular > figcaption, summary, thead { break-after: avoid; }
   h2, p, dl > *, figure:not(.long), tr { break-inside: avoid; }
+  summary { list-style: none; }
   details::details-content { content-visibility: visible; block-size: auto; opacity: 1; }
   .figures { display: block; }
   .figures > figure { margin: 0 0 1.5rem; }

@@ -234,7 +234,7 @@ StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
     fs::create_directories(path_);
     if (anew) {
       require_only(path_, {lock_name, study_name, results_name, prompts_name, "summary.csv",
-                           "report.html", "figures", "tables"});
+                           "depths.csv", "report.html", "figures", "tables"});
     } else if (!fs::exists(path_ / study_name)) {
       // A run that was killed before it wrote its settings leaves no more than this.
       require_only(path_, {lock_name});

@@ -138,8 +138,8 @@ Figure acceptance_by_depth(const FigureGroup& group) {
 }
 
 Figure acceptance_given_depth(const FigureGroup& group) {
-  return by_depth(group, "acceptance_given_depth", "of those that reach d - 1", &DepthRate::given,
-                  least_counted,
+  return by_depth(group, "acceptance_given_depth", "reach d, of passes that reach d - 1",
+                  &DepthRate::given, least_counted,
                   cat("Conditional acceptance by depth: of the target passes whose accepted path "
                       "reaches depth d - 1, the share that reaches d. A tree that ends there "
                       "counts as one that does not. Depths that fewer than ",

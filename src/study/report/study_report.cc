@@ -136,6 +136,7 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
   create_folder(folder / "figures");
   create_folder(folder / "tables");
   write_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
+  write_file(folder / "depths.csv", to_csv(depths_csv(summary)), resumes_when_free);
   ReportPage page;
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {

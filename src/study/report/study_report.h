@@ -30,8 +30,9 @@ inline constexpr const char* specbench_definition =
 std::string sequoia_sentence(const Summary& summary, const std::vector<std::string>& left_out);
 
 /// Writes into `folder`: report.html, one page that needs nothing else; its figures as
-/// figures/*.svg; its tables as tables/*.csv and *.tex; and summary.csv. `facts`: how it was made
-/// (study_file.h); `left_out` as above. Throws Error(failure) if they cannot be written.
+/// figures/*.svg; its tables as tables/*.csv and *.tex; and summary.csv and depths.csv. `facts`:
+/// how it was made (study_file.h); `left_out` as above. Throws Error(failure) if they cannot be
+/// written.
 void write_report(const std::filesystem::path& folder, const Facts& facts,
                   const std::vector<std::string>& left_out, const Summary& summary);
 
@@ -48,8 +49,11 @@ Table summary_csv(const Summary& summary);
 Table comparison_table(const Summary& summary);
 /// Speed-up with and without prefill; and over rounds, where there are several.
 Table speedup_table(const Summary& summary);
-/// How often accepted paths reach each depth, of all passes and of those that reach the one before.
-Table depth_table(const Summary& summary);
+/// How often accepted paths reach the first depths: a row for each setting that reached any, a
+/// column for each depth.
+Table depth_table(const Summary& summary, Estimate DepthRate::*rate);
+/// The same of all depths, with counts and intervals, unrounded, for programs.
+Table depths_csv(const Summary& summary);
 /// Texts that must repeat plain decoding's: how many do.
 Table agreement_table(const Summary& summary);
 /// Where they do not.

@@ -180,18 +180,41 @@ Table speedup_table(const Summary& summary) {
   });
 }
 
-Table depth_table(const Summary& summary) {
-  Table table = table_of_settings({"depth", "prompts", "passes", "reached d - 1", "reached d",
-                                   "share of passes [95%]", "given d - 1 [95%]"});
+Table depth_table(const Summary& summary, Estimate DepthRate::*rate) {
+  constexpr std::size_t most_depths = 10;
+  std::size_t deepest = 0;
+  for (const SummaryRow& s : summary.rows) deepest = std::max(deepest, s.depths.size());
+  Cells names = {"prompts", "passes"};
+  for (std::size_t d = 1; d <= std::min(deepest, most_depths); ++d) names.push_back(cat("d = ", d));
+  return setting_table(summary.rows, names, [&](const SummaryRow& s) {
+    Cells row = s.depths.empty() ? Cells() : Cells{cat(s.prompts), cat(s.steps)};
+    for (std::size_t d = 0; d < std::min(s.depths.size(), most_depths); ++d) {
+      row.push_back(fixed((s.depths[d].*rate).value, 3));
+    }
+    return row;
+  });
+}
+
+Table depths_csv(const Summary& summary) {
+  Table table;
+  add_columns(table, {"policy", "tree_size", "temperature", "acceptance", "prompts", "passes",
+                      "depth", "reached_depth_before", "reached_depth"});
+  for (const char* name : {"share_of_passes", "share_of_depth_before"}) {
+    for (const char* end : {"", "_low", "_high"}) table.columns.push_back({cat(name, end)});
+  }
   for (const SummaryRow& s : summary.rows) {
     for (std::size_t d = 0; d < s.depths.size(); ++d) {
       const DepthRate& rate = s.depths[d];
-      add_row(table, s,
-              {cat(d + 1), cat(s.prompts), cat(s.steps), cat(rate.before), cat(rate.reached),
-               with_interval(rate.share, 3), with_interval(rate.given, 3)});
+      Cells& row = table.rows.emplace_back(
+          Cells{s.cell.name(), s.cell.size_text(), number_text(s.cell.temperature),
+                name_of(s.cell.acceptance), cat(s.prompts), cat(s.steps), cat(d + 1),
+                cat(rate.before), cat(rate.reached)});
+      for (const Estimate& e : {rate.share, rate.given}) {
+        for (const double value : {e.value, e.low, e.high}) row.push_back(exact(value));
+      }
     }
   }
-  return without_empty(std::move(table), {"kind"});
+  return table;
 }
 
 Table agreement_table(const Summary& summary) {
@@ -238,10 +261,14 @@ std::vector<CaptionedTable> tables_of(const Summary& summary) {
        "was chosen on these prompts, and its interval is not corrected for that.",
        verdict_table(summary)},
       {"depths",
-       "Acceptance by depth: of all target passes the share whose accepted path reaches depth d, "
-       "and the same of those that reach depth d - 1. A tree that ends at depth d - 1 counts as "
-       "one that does not reach d. Depths that no path reached are left out.",
-       depth_table(summary)},
+       "Acceptance by depth: of all target passes the share whose accepted path reaches depth d. "
+       "depths.csv has all depths, with counts and intervals.",
+       depth_table(summary, &DepthRate::share)},
+      {"depths_given",
+       "Conditional acceptance by depth: of the target passes whose accepted path reaches depth "
+       "d - 1, the share that reaches d. A tree that ends at depth d - 1 counts as one that does "
+       "not.",
+       depth_table(summary, &DepthRate::given)},
       {"pairs",
        "Every two settings on the same prompts: accepted length of the first less that of the "
        "second, and speed of the first over that of the second, prefill left out. Paired "

@@ -46,11 +46,19 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
   const Result r = run(common() + grid + "--limit 4 --out '" + path("out") + "'");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.err, "");
-  for (const char* said : {"accepted length [95%]", "speed-up [95%]", "plain", "dyspec", "chain",
-                           "bonus token included", ", 4 prompts, at most"}) {
+  for (const char* said :
+       {"accepted length [95%]", "speed-up [95%]", "plain", "dyspec", "chain",
+        "bonus token included", ", 4 prompts, 24 texts, ", "; at most 12 new tokens",
+        "Spec-Bench: mean over texts", "coppice: 0.", ", commit ", "\nCPU: ", "\ndate: 20",
+        "Sequoia was not run: no setting of it was asked for"}) {
     EXPECT_NE(r.out.find(said), std::string::npos) << said;
   }
-  EXPECT_NE(r.out.find(path("out") + "/report.html\n"), std::string::npos);
+  // The verdict comes last, before the report's place.
+  const std::size_t verdict = r.out.find("\n\nTemperature 0: nothing is separable on 4 prompts");
+  ASSERT_NE(verdict, std::string::npos) << r.out;
+  const std::size_t second = r.out.find("\nTemperature 0.7, rejection: ", verdict);
+  EXPECT_NE(second, std::string::npos);
+  EXPECT_EQ(r.out.find('\n', second + 1), r.out.find("\n\n" + path("out") + "/report.html\n"));
   EXPECT_TRUE(fs::exists(path("out") + "/report.html"));
   // Once more: nothing is run again.
   const std::string results = testing::bytes_of(path("out") + "/results.jsonl");

@@ -54,7 +54,7 @@ StudyFile some_file() {
   chain.policy = Policy::chain;
   chain.plain_values = false;
   file.plan = {{cell, chain, plain_of(cell)}, {{"a", "x"}}, 3};
-  file.runs.push_back({"2026-01-02T03:04:05Z 7", "2026-01-02T03:04:05Z", "1", "Release",
+  file.runs.push_back({"2026-01-02T03:04:05Z 7", "2026-01-02T03:04:05Z", "1", "0123abc", "Release",
                        "coppice study", "cpu", "f32", "f32", "", "a CPU", "AVX2", 2});
   return file;
 }
@@ -77,7 +77,7 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   };
   EXPECT_NE(error("{\"format\": 4}").find("format 4"), std::string::npos);
   EXPECT_NE(error("{\"format\": 4}").find("another folder"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 5}").find("\"fixed\" is missing"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 6}").find("\"fixed\" is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
 }
 

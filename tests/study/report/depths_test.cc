@@ -66,14 +66,27 @@ Summary by_depth() {
   return summary;
 }
 
-TEST(Depths, HaveATableWithCounts) {
-  const Table table = depth_table(by_depth());
-  ASSERT_EQ(table.rows.size(), 6u);
-  EXPECT_EQ(table.rows[1],
-            (std::vector<std::string>{"dyspec", "16", "0", "rejection", "2", "8", "62", "800",
-                                      "400", "0.400 [0.350, 0.450]", "0.500 [0.450, 0.550]"}));
-  EXPECT_NE(to_csv(table).find("share of passes [95%]"), std::string::npos);
-  EXPECT_NE(to_latex(table).find("given d - 1"), std::string::npos);
+TEST(Depths, HaveTablesAndAllCountsForPrograms) {
+  const Summary summary = by_depth();
+  const Table share = depth_table(summary, &DepthRate::share),
+              given = depth_table(summary, &DepthRate::given);
+  ASSERT_EQ(share.rows.size(), 2u);
+  EXPECT_EQ(share.columns.back().name, "d = 3");
+  EXPECT_EQ(share.rows[0], (std::vector<std::string>{"dyspec", "16", "0", "rejection", "8", "62",
+                                                     "0.800", "0.400", "0.009"}));
+  EXPECT_EQ(given.rows[0], (std::vector<std::string>{"dyspec", "16", "0", "rejection", "8", "62",
+                                                     "0.800", "0.500", "0.474"}));
+  EXPECT_NE(to_latex(share).find("& d = 3 \\\\"), std::string::npos) << to_latex(share);
+  const Table csv = depths_csv(summary);
+  ASSERT_EQ(csv.rows.size(), 6u);
+  EXPECT_EQ(csv.rows[1],
+            (std::vector<std::string>{"dyspec", "16", "0", "rejection", "8", "62", "2", "800",
+                                      "400", "0.4", "0.35", "0.45", "0.5", "0.45", "0.55"}));
+  EXPECT_EQ(csv.columns.size(), csv.rows[1].size());
+  // What accepts nothing has no row.
+  Summary plain;
+  plain.rows.resize(1);
+  EXPECT_TRUE(depth_table(plain, &DepthRate::share).rows.empty());
 }
 
 std::string svg_of(const std::vector<Figure>& figures, const std::string& name) {

@@ -42,7 +42,8 @@ class Times {
     return summary_;
   }
   std::string sentence(std::size_t which = 0) {
-    return verdict_sentence(summary(), summary_.verdicts.at(which));
+    summary();
+    return verdict_sentence(summary_, summary_.verdicts.at(which));
   }
 
  private:
@@ -120,12 +121,12 @@ TEST(Verdict, AsksOfChainsWhetherTheyPay) {
 }
 
 TEST(Verdict, HasNoIntervalOfFewPrompts) {
-  Times times(3);
+  Times times(4);
   times.add(Policy::none, 0, 100);
   times.add(Policy::dyspec, 16, 200);
   EXPECT_FALSE(times.summary().verdicts.at(0).is_separable());
   EXPECT_EQ(times.sentence(),
-            "Temperature 0.6, rejection: nothing is separable on 3 prompts, too few for an "
+            "Temperature 0.6, rejection: nothing is separable on 4 prompts, too few for an "
             "interval; dyspec 16 made 2.00 times the tokens/s of plain decoding.");
 }
 
