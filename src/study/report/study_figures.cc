@@ -161,6 +161,12 @@ NodeCounts counts_of(const FigureGroup& group, const std::string& policy = {}) {
   return counts;
 }
 
+/// The group's n, with how many draft tokens its judges came to.
+std::string n_of_judged(const FigureGroup& group) {
+  return cat(counted(group.rows), ", ", grouped(counts_of(group).total().examined),
+             " judged draft tokens");
+}
+
 /// A line for each policy of which points_of() its counts makes some.
 template <typename PointsOf>
 std::vector<Series> series_of(const FigureGroup& group, const PointsOf& points_of) {
@@ -206,7 +212,8 @@ Figure acceptance_by_draft_probability(const FigureGroup& group) {
       "Acceptance rate of draft tokens against the draft's probability of them, "
       "after DySpec's figure 2; all sizes together. Only tokens that the judge came "
       "to count." +
-          left_out());
+          left_out(),
+      n_of_judged(group));
 }
 
 Figure calibration_of_growth(const FigureGroup& group) {
@@ -218,7 +225,8 @@ Figure calibration_of_growth(const FigureGroup& group) {
           "chance by what the text had taught until then, from ",
           by_number ? "the draft's probability and the number that judged them"
                     : "the belief in them, which knows the noise",
-          "; all sizes together.", left_out()));
+          "; all sizes together.", left_out()),
+      n_of_judged(group));
 }
 
 Figure length_by_number(const FigureGroup& group) {
@@ -266,7 +274,8 @@ Figure acceptance_by_place(const FigureGroup& group) {
       "acceptance_by_place", chart,
       cat("Acceptance rate by depth and sibling rank (1: drawn first), all policies and sizes "
           "together; places that the judge came to fewer than ",
-          least_counted, " times are empty."));
+          least_counted, " times are empty."),
+      n_of_judged(group));
 }
 
 }  // namespace

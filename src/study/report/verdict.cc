@@ -129,9 +129,9 @@ Table verdict_table(const Summary& summary) {
                           cat(one.speed.estimate.n),
                           with_interval(one.speed.estimate, 2, compares_two_runs(summary, one)),
                           p_text(one.speed.p_holm), one.is_separable() ? "yes" : "no",
-                          names_of(summary, one.alike, ", ")});
+                          one.is_separable() ? names_of(summary, one.alike, ", ") : ""});
   }
-  return table;
+  return without_empty(std::move(table), {"not separable from the leader"});
 }
 
 }  // namespace coppice::study

@@ -97,6 +97,8 @@ TEST(Verdict, SaysWhatIsNotSeparable) {
   const Verdict& verdict = two.summary().verdicts.at(0);
   EXPECT_TRUE(verdict.is_separable());
   EXPECT_EQ(verdict.alike, std::vector<std::size_t>{2});
+  EXPECT_EQ(verdict_table(two.summary()).rows.at(0).back(), "sequoia 16");
+  EXPECT_EQ(verdict_table(close.summary()).columns.back().name, "separable");
   EXPECT_TRUE(two.sentence().ends_with("; not separable from it: sequoia 16.")) << two.sentence();
 }
 
