@@ -53,6 +53,7 @@ bool Verdict::is_separable() const { return is_told_apart(speed); }
 
 std::vector<Verdict> verdicts_of(const std::vector<SummaryRow>& rows,
                                  const std::vector<PromptColumns>& columns) {
+  if (columns.empty() || columns[0].steps.empty()) return {};  // no prompt is complete
   const auto fastest = [&](const Places& places) {
     return *std::ranges::max_element(
         places, {}, [&](std::size_t place) { return rows[place].tokens_per_second.value; });

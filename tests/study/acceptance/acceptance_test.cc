@@ -216,6 +216,19 @@ TEST_F(AcceptanceVector, StudiesMeasureTheirOwnPair) {
   EXPECT_NE(
       error_of([&] { conduct(request, out, {}); }, ErrorKind::usage).find("acceptance_vector"),
       std::string::npos);
+  // Where no draft token was accepted there is nothing to plan for, and that is said.
+  const MeasuredPair good = pair;
+  std::ranges::fill(pair.settings[0].accepted, 0);
+  std::ranges::fill(pair.settings[0].acceptance_vector, 0.0);
+  write_measured_pair(file(), pair);
+  const StudyOutcome unplanned = conduct(request, folder_.path() / "unplanned", {});
+  ASSERT_EQ(unplanned.file.notes.size(), 2u);
+  EXPECT_NE(unplanned.file.notes[0].find("sequoia at temperature 0, greedy: could not be planned"),
+            std::string::npos)
+      << unplanned.file.notes[0];
+  EXPECT_NE(bytes_of(folder_.path() / "unplanned" / "report.html").find("could not be planned"),
+            std::string::npos);
+  pair = good;
   pair.prompt_prints = {print_of(request.prompts[1])};
   write_measured_pair(file(), pair);
   EXPECT_NE(error_of([&] { conduct(request, folder_.path() / "third", {}); }, ErrorKind::usage)

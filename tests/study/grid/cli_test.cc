@@ -69,6 +69,18 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
                "(top_k: it was 0, now 3; top_p: it was 1.0, now 0.5)");
 }
 
+TEST_F(StudyCommand, ItsReportSaysWhatWasLeftOut) {
+  const Result r = run(common() +
+                       "--policies dyspec-plain,chain --tree-sizes auto,4 --max-new-tokens 4 "
+                       "--limit 1 --out '" +
+                       path("out") + "'");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::string note = "left out: dyspec-plain of automatic size: ";
+  EXPECT_NE(r.err.find(note), std::string::npos) << r.err;
+  EXPECT_NE(testing::bytes_of(path("out") + "/report.html").find(note), std::string::npos);
+  EXPECT_NE(testing::bytes_of(path("out") + "/study.json").find(note), std::string::npos);
+}
+
 TEST_F(StudyCommand, ComparesMergesAndFormats) {
   const auto study = [&](const char* name, const std::string& tail) {
     const Result r = run(common() + grid + tail + "--out '" + path(name) + "'");

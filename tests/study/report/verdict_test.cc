@@ -120,6 +120,8 @@ TEST(Verdict, AsksOfChainsWhetherTheyPay) {
   Times plain(11);
   plain.add(Policy::none, 0, 100);
   EXPECT_TRUE(plain.summary().verdicts.empty());
+  EXPECT_TRUE(verdicts_of(std::vector<SummaryRow>(2), std::vector<PromptColumns>(2)).empty())
+      << "no prompts";
 }
 
 TEST(Verdict, HasNoIntervalOfFewPrompts) {
