@@ -27,8 +27,10 @@ int study(const std::vector<std::string>& arguments) {
              "  coppice study --prompts bench/prompts/prompts.jsonl --out study --limit 24 \\\n"
              "      --policies dyspec,chain,sequoia,specinfer --tree-sizes 16,64 --temperatures "
              "0,0.6\n\n"
-             "Prints tables and writes DIR/summary.csv, report.html, tables and figures, out of\n"
-             "DIR/results.jsonl. Ended early, it goes on when it is started again.\n\n"
+             "Prints tables and which setting is fastest, and writes DIR/summary.csv, depths.csv,\n"
+             "report.html, tables and figures, out of DIR/results.jsonl. Ended early, it goes on "
+             "when\n"
+             "it is started again.\n\n"
              "  coppice study compare DIR DIR      settings that both have, on prompts that both "
              "have\n"
              "  coppice study merge NEW DIR DIR... one study of several\n",

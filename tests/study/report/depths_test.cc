@@ -33,6 +33,21 @@ TEST(Depths, AreCountedOfAllPassesAndOfThoseBefore) {
   EXPECT_TRUE(DepthCounts(3).rates(Resampling(3)).empty());
 }
 
+// A text that ends within its tree says nothing of what would have been accepted further down.
+TEST(Depths, TextsThatEndAreNoRejections) {
+  DepthCounts counts(1);
+  counts.add(0, 2);
+  counts.add(0, 1);
+  counts.add(0, 1, true);
+  const std::vector<DepthRate> rates = counts.rates(Resampling(1));
+  ASSERT_EQ(rates.size(), 2u);
+  EXPECT_EQ(rates[0].before, 3);
+  EXPECT_EQ(rates[0].reached, 3);
+  EXPECT_EQ(rates[1].before, 2);
+  EXPECT_DOUBLE_EQ(rates[1].given.value, 0.5);
+  EXPECT_DOUBLE_EQ(rates[1].share.value, 1.0 / 3.0) << "of all passes";
+}
+
 TEST(Depths, HaveIntervalsOverPrompts) {
   DepthCounts counts(6);
   for (std::size_t prompt = 0; prompt < 6; ++prompt) {
