@@ -51,7 +51,7 @@ td > span, td.head { white-space: nowrap; }
 tr { background: var(--paper); }
 tbody tr:nth-child(even) { background: var(--band); }
 th:first-child, td:first-child { position: sticky; left: 0; background: inherit; }
-@media screen and (max-width: 58rem) {
+@media screen and (max-width: 70rem) {
   .stacks, .stacks thead, .stacks tbody { display: block; }
   .stacks tr { display: flex; flex-wrap: wrap; padding: .2rem 0; }
   .stacks tr::before { content: ""; order: 1; flex: 0 0 100%; }
