@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
 #include "kernels/cuda_module.h"
@@ -128,8 +127,9 @@ const Backend& module_at_hand() {
 /// Opens the module where a GPU answers.
 const Backend& backend() {
   static const Backend found = [] {
-    std::string why_not = why_no_gpu();
-    return why_not.empty() ? module_at_hand() : Backend{.why_not = std::move(why_not)};
+    Backend none;
+    none.why_not = why_no_gpu();
+    return none.why_not.empty() ? module_at_hand() : none;
   }();
   return found;
 }

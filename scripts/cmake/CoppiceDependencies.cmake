@@ -10,9 +10,10 @@ if(coppice_missing_libraries)
 endif()
 
 # Instruction sets that Highway need not compile for. The least that coppice names is sse4; what runs
-# under the sanitizers is this processor's best one, and what every processor has.
+# under the sanitizers, or is built for this machine alone, is this processor's best one, and what
+# every processor has.
 set(unused_targets HWY_SSSE3)
-if(COPPICE_SANITIZE)
+if(COPPICE_SANITIZE OR COPPICE_CPU_TARGETS STREQUAL native)
   set(unused_targets HWY_SSSE3|HWY_SSE4)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
                   OUTPUT_VARIABLE processor ERROR_QUIET)

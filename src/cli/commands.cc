@@ -31,6 +31,19 @@ std::string command_meant_by(const std::string& name) {
   return meant.empty() ? "" : quote(meant);
 }
 
+/// The commands for studies, in a build without them (COPPICE_BUILD_STUDIES=OFF).
+bool is_left_out([[maybe_unused]] const std::string& name) {
+#ifdef COPPICE_HAS_STUDIES
+  return false;
+#else
+  constexpr std::string_view names[] = {"study",  "record", "replay",  "audit",
+                                        "advise", "plan",   "workload"};
+  return std::any_of(std::begin(names), std::end(names), [&](std::string_view left_out) {
+    return name == left_out || name.starts_with(cat(left_out, " "));
+  });
+#endif
+}
+
 }  // namespace
 
 const std::vector<Command>& commands() {
@@ -38,6 +51,7 @@ const std::vector<Command>& commands() {
       {"generate", "", "continue a text", generate},
       {"chat", "", "talk with a model", chat},
       {"tree", "", "draw one judged token tree", tree},
+#ifdef COPPICE_HAS_STUDIES
       {"study", "", "measure policies on prompts, side by side", study},
       {"study compare", "DIR DIR", "settings that two studies have", study_compare},
       {"study merge", "NEW DIR...", "one study of several", study_merge},
@@ -47,6 +61,7 @@ const std::vector<Command>& commands() {
       {"advise", "", "measure which policy and tree size pay here", advise},
       {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", plan},
       {"workload", "KIND [FILE]", "replay trees of texts that share what they can", workload},
+#endif
       {"info", "[DIR]", "describe this machine and a model folder", info},
       {"completion", "bash|zsh", "print a shell's completion of all this", completion},
       {"man", "[COMMAND]", "print a manual page", man},
@@ -63,6 +78,11 @@ std::vector<std::string> command_names() {
 }
 
 const Command& command_named(const std::string& name) {
+  if (is_left_out(name)) {
+    throw_usage(cat("this build leaves out coppice ", name,
+                    ", as scripts/demo's does; scripts/build "
+                    "and the build's folder make the rest"));
+  }
   for (const Command& command : commands()) {
     if (name == command.name) return command;
   }
@@ -99,7 +119,9 @@ Values values_named(const std::string& name) {
     } else if (part == "FILE") {
       values.files = true;
     } else if (part == "KIND") {
+#ifdef COPPICE_HAS_STUDIES
       values.words = workload_kinds();
+#endif
     } else if (part == "COMMAND") {
       for (const std::string& command : command_names()) values.words.push_back(command);
     } else if (std::islower(static_cast<unsigned char>(part[0])) != 0) {
