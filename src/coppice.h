@@ -215,9 +215,12 @@ struct Statistics {
   /// the target had to be run over more of the prompt than its last token, and one after each
   /// preemption.
   std::int32_t prefill_tokens = 0;
-  std::int64_t steps = 0;         ///< target passes after prefill
-  double accepted_length = 0.0;   ///< tokens judged good per step, the bonus token included
-  double emitted_per_step = 0.0;  ///< tokens returned per step, but for prefill_tokens
+  std::int64_t steps = 0;  ///< target passes after prefill
+  /// Tokens kept per step: those returned, but for prefill_tokens, and the end token where one
+  /// ended the text. What a step's tree held behind an end token does not count, nor do tokens that
+  /// a stop text cut off.
+  double accepted_length = 0.0;
+  double emitted_per_step = 0.0;  ///< the same without the end token
   double tree_size_mean = 0.0;    ///< draft tokens per step
   std::int64_t draft_passes = 0;
   double batch_mean = 0.0;       ///< texts that shared a step, this one included

@@ -1,5 +1,6 @@
 #include "cli/study_output.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 
@@ -36,15 +37,18 @@ std::string notes_text(const study::StudyOutcome& outcome) {
     return outcome.file.fixed.value(name, nlohmann::json()).dump();
   };
   std::string text = cat(
-      "\nAccepted length: tokens judged good per target pass, the bonus token included. ",
+      "\nAccepted length: tokens kept per target pass, the bonus token and an end token included. ",
       "Acceptance\nrate: of the draft tokens that the judge came to. Intervals: 95%, by bootstrap ",
       "over prompts;\nnone below ", study::least_prompts,
       " prompts.\nSpeed-up: ", study::speedup_definition,
       ".\nSpec-Bench: ", study::specbench_definition, ".\n");
   const std::string agreement = agreement_sentence(outcome.summary);
   if (!agreement.empty()) text += agreement + "\n";
-  const std::string other_runs = other_runs_sentence(outcome.summary);
-  if (!other_runs.empty()) text += other_runs + "\n";
+  for (const std::string& sentence :
+       {runs_sentence(outcome.summary), other_runs_sentence(outcome.summary),
+        noise_sentence(outcome.summary.pace, "This machine")}) {
+    if (!sentence.empty()) text += sentence + "\n";
+  }
   const std::string sequoia = sequoia_sentence(outcome.summary, outcome.file.left_out);
   if (!sequoia.empty()) text += sequoia + "\n";
   const std::int32_t rounds = outcome.file.plan.rounds;
@@ -82,9 +86,12 @@ study::Table table_of(const study::StudyComparison& comparison) {
                          {"rule", Align::left},
                          {"prompts"}},
                         {}};
-  add_columns(table,
-              {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)",
-               "tokens/s, first", "second", "ratio [95%]", "p of speed", "p of speed (Holm)"});
+  add_columns(table, {"accepted length, first", "second", "difference [95%]", "p", "p (Holm)",
+                      "tokens/s, first", "second", "speed-up, first", "second", "ratio [95%]",
+                      "p of speed-up", "p of speed-up (Holm)"});
+  const auto of_one_run = [](const study::Estimate& speed) {
+    return study::fixed(speed.value, 1) + "*";
+  };
   for (const study::ComparedRow& one : comparison.rows) {
     const study::Cell& cell = one.cell;
     const study::Tested &length = one.comparison.accepted_length, &speed = one.comparison.speed;
@@ -92,10 +99,11 @@ study::Table table_of(const study::StudyComparison& comparison) {
         {cell.plain() ? "plain" : cell.name(), cell.size_text(),
          study::number_text(cell.temperature), name_of(cell.acceptance), cat(comparison.prompts),
          study::fixed(one.first_length.value, 2), study::fixed(one.second_length.value, 2),
-         study::signed_interval(length.estimate, 2), study::p_text(length.p),
-         study::p_text(length.p_holm), study::fixed(one.first_speed.value, 1),
-         study::fixed(one.second_speed.value, 1), study::with_interval(speed.estimate, 2),
-         study::p_text(speed.p), study::p_text(speed.p_holm)});
+         cell.plain() ? "-" : study::signed_interval(length.estimate, 2), study::p_text(length.p),
+         study::p_text(length.p_holm), of_one_run(one.first_speed), of_one_run(one.second_speed),
+         study::fixed(one.first_speedup.value, 2), study::fixed(one.second_speedup.value, 2),
+         cell.plain() ? "-" : study::with_interval(speed.estimate, 2), study::p_text(speed.p),
+         study::p_text(speed.p_holm)});
   }
   return table;
 }
@@ -106,6 +114,26 @@ std::string verdict_text(const study::Summary& summary) {
     text += verdict_sentence(summary, verdict) + "\n";
   }
   return text.empty() ? text : "\n" + text;
+}
+
+/// What tells of a machine that was busier in one of the studies, or for a while.
+std::string machines_text(const study::StudyComparison& comparison) {
+  std::string text;
+  for (const study::ComparedRow& one : comparison.rows) {
+    if (!one.cell.plain()) continue;
+    const double first = one.first_speed.value, second = one.second_speed.value;
+    if (std::max(first, second) <= study::noisy_ratio * std::min(first, second)) continue;
+    text +=
+        cat("Plain decoding at temperature ", study::number_text(one.cell.temperature), " made ",
+            study::fixed(first, 1), " tokens/s in the first study and ", study::fixed(second, 1),
+            " in the second: the machine or its load was another, or the program.\n");
+  }
+  for (const std::string& sentence :
+       {noise_sentence(comparison.first_pace, "The first study's machine"),
+        noise_sentence(comparison.second_pace, "The second study's machine")}) {
+    if (!sentence.empty()) text += sentence + "\n";
+  }
+  return text;
 }
 
 std::string lines_text(const char* what, const std::vector<std::string>& lines) {
@@ -149,11 +177,13 @@ std::string tables_text(const study::StudyComparison& comparison, TableFormat fo
   const study::Table table = table_of(comparison);
   if (format != TableFormat::text) return named_text("compare", table, format);
   constexpr std::size_t most_divergences = 5;
-  std::string text =
-      cat(to_text(table), "\nThe first study less the second, and speed of the first over that of ",
-          "the second (prefill left\nout), paired on ", comparison.prompts, " common ",
-          comparison.prompts == 1 ? "prompt" : "prompts",
-          "; 95% by bootstrap over prompts, p after Holm over all rows.\n");
+  std::string text = cat(
+      to_text(table), "\nThe first study less the second, and speed-up of the first over that of ",
+      "the second, each over\nits own plain decoding (prefill left out), paired on ",
+      comparison.prompts, " common ", comparison.prompts == 1 ? "prompt" : "prompts",
+      "; 95% by bootstrap over\nprompts, p after Holm over all rows but plain decoding's. ",
+      "* marks tokens/s, which depend on the\nmachine's state in each study and are not ",
+      "compared.\n", machines_text(comparison));
   if (comparison.texts > 0) {
     text +=
         cat(comparison.texts - static_cast<std::int64_t>(comparison.divergences.size()), " of ",

@@ -330,7 +330,8 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
   step.account();
   for (const TextPlan& plan : plan_.texts) {
     TextRun& text = *plan.text;
-    if (plan.judged && !text.failure) text.note_failure([&] { text.take_tokens(); });
+    if (plan.judged && !text.failure)
+      text.note_failure([&] { text.take_tokens(plan.late_rows == 0); });
   }
   return true;
 }

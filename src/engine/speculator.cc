@@ -149,13 +149,13 @@ std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text,
   return limits;
 }
 
-void Speculator::learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft,
-                       const StepWork& work) {
+void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32_t kept,
+                       DraftStep* draft, const StepWork& work) {
   if (auto_size_ != nullptr) {
     double won = 0.0, cost = 1.0;
     if (draft != nullptr) {
       cost = auto_size_->record(tree, verdict.path, work);
-      won = static_cast<double>(verdict.path.size()) + 1.0 - cost;
+      won = static_cast<double>(kept) - cost;
       request_.outlook->record(tree, verdict.path);
     } else {
       auto_size_->record_plain();

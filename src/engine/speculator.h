@@ -64,8 +64,11 @@ class Speculator {
   /// Grows the trees. Its own; not for a text that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
-  /// What a judged step tells; `draft` is null where this text was plain.
-  void learn(const TokenTree& tree, const Verdict& verdict, DraftStep* draft, const StepWork& work);
+  /// Learns what a judged step tells. Acceptance is that of all nodes that were judged; what
+  /// speculation wins is by the tokens that stay, `kept` (TextRun::tokens_to_end()). `draft` is
+  /// null where this text was plain.
+  void learn(const TokenTree& tree, const Verdict& verdict, std::int32_t kept, DraftStep* draft,
+             const StepWork& work);
   /// Whether sizes follow the clock.
   bool asks_for_the_clock() const { return auto_size_ != nullptr && follows_the_clock(); }
 

@@ -169,9 +169,8 @@ void Step::observe() {
       continue;
     }
     const TextRun& text = part.text();
-    const auto gained = static_cast<std::int32_t>(text.verdict.path.size()) + 1;
     work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length());
-    tokens += gained;
+    tokens += text.tokens_to_end();
     asked |= text.speculator.asks_for_the_clock();
   }
   if (work.texts > 1 && engine_.joint_sizes) engine_.joint_sizes->record(work, tokens);
@@ -187,15 +186,13 @@ void Step::Part::account(const StepWork& work) {
   TextRun::Account& a = text().account;
   if (!is_step()) {
     a.seconds.prefill += seconds.verify + seconds.judging;
-    if (plan->judged) ++a.with_prefill;
     return;
   }
   ++a.steps;
   a.seconds.verify += seconds.verify;
   a.seconds.sampling += seconds.judging;
-  a.judged += static_cast<std::int64_t>(text().verdict.path.size()) + 1;
   a.drafted += text().tree.size();
-  text().speculator.learn(text().tree, text().verdict, draft.get(), work);
+  text().speculator.learn(text().tree, text().verdict, text().tokens_to_end(), draft.get(), work);
 }
 
 // Whether others ran in the place of this thread, or of one that helps it: a pass then waits for
@@ -213,7 +210,7 @@ void Step::show(Part& part) {
                     part.draft ? &part.draft->sampler() : nullptr, text.request.options.sampling,
                     text.speculator.setting().params, part.key,
                     part.draft ? part.draft->passes() : 0, part.seconds, target.late_rows(),
-                    part.draft ? text.speculator.calibration() : nullptr});
+                    part.draft ? text.speculator.calibration() : nullptr, text.tokens_to_end()});
 }
 
 void Step::Part::note_logprobs(TargetRows& target) const {

@@ -1,9 +1,12 @@
 // What a study sees of a step.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <utility>
 
 #include "base/random.h"
 #include "base/sampling_params.h"
@@ -35,7 +38,16 @@ struct StepView {
   std::int32_t late_rows = 0;
   /// By which the tree grew; null where its values are no learned chances.
   const AcceptanceCalibration* calibration = nullptr;
+  /// Tokens that stay: the accepted ones and the bonus token, but none behind an end token that
+  /// ends the text. (A stop text ends a text later, and may take back tokens of earlier steps.)
+  std::int32_t kept = 0;
   bool is_step() const { return late_rows == 0; }
+  /// The accepted nodes of which that is true.
+  std::span<const std::int32_t> kept_path() const {
+    return std::span(verdict.path).first(std::min<std::size_t>(kept, verdict.path.size()));
+  }
+  /// Whether the last of them ends the text, so that nothing below it counts as judged.
+  bool ends_in_tree() const { return std::cmp_less_equal(kept, verdict.path.size()); }
 };
 
 /// Called for every judged step, and for the pass before them, while the engine is locked: it must

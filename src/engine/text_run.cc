@@ -102,12 +102,21 @@ std::int32_t TextRun::tokens_left() const {
                   engine.target.model->max_positions() - state.length());
 }
 
-void TextRun::take_tokens() {
+std::int32_t TextRun::tokens_to_end() const {
+  std::int32_t tokens = 0;
+  for (const std::int32_t node : verdict.path) {
+    ++tokens;
+    if (is_end(tree.token[static_cast<std::size_t>(node)])) return tokens;
+  }
+  return tokens + 1;
+}
+
+void TextRun::take_tokens(bool of_step) {
   const auto step_tokens = static_cast<std::int32_t>(verdict.path.size()) + 1;
   const std::int32_t first = state.length() - step_tokens;
   for (std::int32_t used = 0; used < step_tokens && !ended(); ++used) {
     const TokenId token = state.tokens[static_cast<std::size_t>(first + used)];
-    if (take(token) && request.options.logprobs) {
+    if (take(token, of_step) && request.options.logprobs) {
       result_.logprobs.push_back(std::move(logprobs[static_cast<std::size_t>(used)]));
     }
   }
@@ -141,13 +150,19 @@ void TextRun::call_back() {
   result_.text += stream_.release(true);
 }
 
-// True when the token belongs to the result.
-bool TextRun::take(TokenId token) {
+bool TextRun::is_end(TokenId token) const {
   const auto& eos = engine.target.model->config().eos_tokens;
-  if (!request.options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end()) {
+  return !request.options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
+}
+
+// True when the token belongs to the result.
+bool TextRun::take(TokenId token, bool of_step) {
+  if (is_end(token)) {
     end(FinishReason::eos);
+    step_brought_end_ = of_step;
     return false;
   }
+  if (!of_step) with_prefill_.push_back(result_.tokens.size());
   result_.tokens.push_back(token);
   const bool stopped =
       stream_.push(engine.tokenizer ? engine.tokenizer->bytes_of(token) : std::string());
@@ -174,15 +189,16 @@ Generation TextRun::finish(double seconds) {
   seconds -= account.observer_seconds;
   s.steps = account.steps;
   s.draft_passes = account.draft_passes;
-  s.prefill_tokens =
-      std::min(account.with_prefill, static_cast<std::int32_t>(result_.tokens.size()));
+  // A stop text may have taken some of them back.
+  s.prefill_tokens = static_cast<std::int32_t>(std::ranges::count_if(
+      with_prefill_, [&](std::size_t place) { return place < result_.tokens.size(); }));
   s.queue_seconds = account.queue_seconds;
   s.preemptions = account.preemptions;
   s.preparing_seconds = account.preparing_seconds;
   const double of_steps = count - s.prefill_tokens;
   result_.finish_reason = *ended_;
   if (s.steps > 0) {
-    s.accepted_length = static_cast<double>(account.judged) / steps;
+    s.accepted_length = (of_steps + (step_brought_end_ ? 1.0 : 0.0)) / steps;
     s.emitted_per_step = of_steps / steps;
     s.tree_size_mean = static_cast<double>(account.drafted) / steps;
     s.batch_mean = account.batch / steps;

@@ -56,10 +56,8 @@ class TextRun {
   struct Account {
     Seconds seconds;  ///< prefill, draft, verify and sampling
     std::int64_t steps = 0, draft_passes = 0;
-    std::int64_t judged = 0;  ///< accepted and bonus tokens
     std::int64_t drafted = 0;
-    std::int32_t with_prefill = 0;  ///< tokens that came with a prefill: no step brought them
-    double batch = 0.0;             ///< texts of its steps, added up
+    double batch = 0.0;  ///< texts of its steps, added up
     double queue_seconds = 0.0;
     std::int32_t preemptions = 0;
     double preparing_seconds = 0.0;  ///< its share
@@ -96,9 +94,13 @@ class TextRun {
   }
   /// Whether a step can be taken meanwhile.
   bool goes_on_without_draft() const { return draft_ready_ || speculator.was_put_off(); }
-  /// Takes over the step's tokens, one by one, until one of them ends the text. Tokens that are not
-  /// part of the result are taken back from the sequence.
-  void take_tokens();
+  /// Counts the judged step's tokens up to an end token, which is among them: what lies behind it
+  /// is never returned. A stop text ends a text later, in take_tokens().
+  std::int32_t tokens_to_end() const;
+  /// Takes over the tokens of a step, or of a pass that is none (StepView::is_step()), one by one,
+  /// until one of them ends the text. Tokens that are not part of the result are taken back from
+  /// the sequence.
+  void take_tokens(bool of_step);
   /// Whether there is something that the callback has not seen.
   bool has_piece() const;
   /// Hands it on.
@@ -118,7 +120,8 @@ class TextRun {
  private:
   void end(FinishReason reason) { ended_ = reason; }
   void begin_draft(const DraftPrompt& prompt);
-  bool take(TokenId token);
+  bool is_end(TokenId token) const;
+  bool take(TokenId token, bool of_step);
   void release_text();
 
   const PieceCallback& callback_;
@@ -126,6 +129,9 @@ class TextRun {
   TextStream stream_;
   Generation result_;
   std::optional<FinishReason> ended_;
+  bool step_brought_end_ = false;  ///< the end token came from a step
+  /// Places of the result's tokens that came with a prefill, so that no step brought them.
+  std::vector<std::size_t> with_prefill_;
   std::size_t handed_on_ = 0;  ///< tokens that the callback has seen
   std::string piece_;          ///< text that it has not seen
   bool draft_ready_ = false;   ///< prefilled, or it will not be

@@ -12,8 +12,8 @@ namespace coppice::study {
 /// What texts brought, prefill left out.
 struct Trial {
   double tokens = 0.0, seconds = 0.0;
-  double steps = 0.0, judged = 0.0;  ///< judged: tokens judged good, bonus tokens included
-  double drafted = 0.0;              ///< draft tokens
+  double steps = 0.0, kept = 0.0;  ///< kept: tokens of steps (Statistics::accepted_length)
+  double drafted = 0.0;            ///< draft tokens
   double draft_seconds = 0.0, verify_seconds = 0.0;
 
   static Trial of(const Statistics& s) {
@@ -31,20 +31,21 @@ struct Trial {
     tokens += other.tokens;
     seconds += other.seconds;
     steps += other.steps;
-    judged += other.judged;
+    kept += other.kept;
     drafted += other.drafted;
     draft_seconds += other.draft_seconds;
     verify_seconds += other.verify_seconds;
     return *this;
   }
   double tokens_per_second() const { return seconds > 0.0 ? tokens / seconds : 0.0; }
-  double accepted_length() const { return steps > 0.0 ? judged / steps : 1.0; }
+  double accepted_length() const { return steps > 0.0 ? kept / steps : 1.0; }
   double tree_size() const { return steps > 0.0 ? drafted / steps : 0.0; }
 };
 
 /// Visits the draft tokens that the judge examined, visit(node, accepted): children of the root or
-/// of an accepted node, in drawn order, up to the one that is accepted.
-void for_each_examined(const TokenTree& tree, std::span<const std::int32_t> path,
+/// of an accepted node, in drawn order, up to the one that is accepted. `ends`: the path's last
+/// node ended the text, so that its children do not count.
+void for_each_examined(const TokenTree& tree, std::span<const std::int32_t> path, bool ends,
                        const auto& visit) {
   ChildLinks links;
   links.assign(tree);
@@ -54,7 +55,7 @@ void for_each_examined(const TokenTree& tree, std::span<const std::int32_t> path
     std::int32_t child = links.first_child(parent);
     for (; child >= 0 && child != accepted; child = links.next_sibling(child)) visit(child, false);
     if (accepted >= 0) visit(accepted, true);
-    parent = accepted;
+    parent = ends && depth + 1 >= path.size() ? -1 : accepted;
   }
 }
 

@@ -199,6 +199,11 @@ Estimate mean_of_rounds(std::span<const double> values) {
   return estimate;
 }
 
+Ratio speedup_of(const Resampling& resampling, const PromptColumns& row) {
+  return Ratio(resampling, row.decoded, row.decode_seconds) /
+         Ratio(resampling, row.plain_decoded, row.plain_seconds);
+}
+
 std::vector<Comparison> compare_rows(std::span<const PromptColumns> rows,
                                      std::span<const std::pair<std::size_t, std::size_t>> which,
                                      const BootstrapOptions& options) {
@@ -206,8 +211,8 @@ std::vector<Comparison> compare_rows(std::span<const PromptColumns> rows,
   const Resampling resampling(prompts, options);
   std::vector<Ratio> lengths, speeds;
   for (const PromptColumns& row : rows) {
-    lengths.emplace_back(resampling, row.judged_good, row.steps);
-    speeds.emplace_back(resampling, row.decoded, row.decode_seconds);
+    lengths.emplace_back(resampling, row.kept, row.steps);
+    speeds.push_back(speedup_of(resampling, row));
   }
   std::vector<Comparison> comparisons;
   for (const auto& [first, second] : which) {

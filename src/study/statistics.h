@@ -97,27 +97,38 @@ double p_value(std::span<const double> resampled, double none, std::size_t n);
 /// most alpha for any error among them all. NaN stays and does not count.
 std::vector<double> holm_adjusted(std::span<const double> p_values);
 
+/// Plain decoding whose fastest part is this much faster than its slowest tells of a noisy machine.
+inline constexpr double noisy_ratio = 1.2;
+
 /// The mean of independent values and its t-interval, from least_rounds values.
 Estimate mean_of_rounds(std::span<const double> values);
 
 /// What a row brought, by prompt, [prompts], in one order for all rows that are compared.
 struct PromptColumns {
-  Values judged_good;     ///< tokens judged good, the bonus tokens included
+  Values kept;            ///< tokens of steps (Result::kept_tokens())
   Values steps;           ///< target passes after prefill
   Values decoded;         ///< new tokens, without those that came with prefill
   Values decode_seconds;  ///< all after prefill
+  /// The same of the plain decoding that each of its texts is compared with.
+  Values plain_decoded, plain_seconds;
 };
+
+/// Tokens/s of a row, prefill left out, over those of its plain decoding.
+Ratio speedup_of(const Resampling& resampling, const PromptColumns& row);
 
 /// Two rows on the same prompts: their difference is resampled, not each of them by itself, so that
 /// it can be clear where their own intervals overlap.
 struct Comparison {
   std::size_t first = 0, second = 0;  ///< places of the rows
   Tested accepted_length;             ///< the first's less the second's, in tokens; none: 0
-  Tested speed;  ///< the first's tokens/s, prefill left out, over the second's; none: 1
+  /// The first's speed-up over the second's; none: 1. Where both are compared with the same plain
+  /// decoding it is the ratio of their tokens/s.
+  Tested speed;
 };
 
 /// Compares rows[first] with rows[second] for every one of `which`. Holm's family is all of
-/// `which`, for accepted length and for speed apart. The ratio of speeds is tested as a logarithm.
+/// `which`, for accepted length and for speed apart. The ratio of speed-ups is tested as a
+/// logarithm.
 std::vector<Comparison> compare_rows(std::span<const PromptColumns> rows,
                                      std::span<const std::pair<std::size_t, std::size_t>> which,
                                      const BootstrapOptions& options = {});

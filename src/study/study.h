@@ -46,17 +46,22 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
 // Two studies side by side.
 
 /// A setting that both studies have, on the prompts that both have, each with its own seeds and
-/// rounds.
+/// rounds. The machine may have been another, or busier, in one of them: what is compared are
+/// speed-ups, each over the same study's plain decoding.
 struct ComparedRow {
   Cell cell;  ///< its seed means nothing
   Estimate first_length, second_length;
   Estimate first_speed, second_speed;  ///< tokens per second, prefill left out
-  Comparison comparison;               ///< the first study's against the second's
+  Estimate first_speedup, second_speedup;
+  /// The first study's against the second's; nothing for plain decoding, whose accepted length and
+  /// speed-up are 1 in both.
+  Comparison comparison;
 };
 
 struct StudyComparison {
   std::int32_t prompts = 0;
   std::vector<ComparedRow> rows;         ///< in the first study's order
+  PlainPace first_pace, second_pace;     ///< how evenly plain decoding ran in each
   std::vector<std::string> differences;  ///< what else they differ in: "device: "cpu"; "cuda""
   std::vector<std::string> only_first, only_second;  ///< Cell::row_key() of what the other lacks
   /// Texts of both that must agree (agreement.h), compared where the target and what bounds and
@@ -66,8 +71,8 @@ struct StudyComparison {
 };
 
 /// Pairs what two studies have in common, by setting and prompt, of the prompts that are complete
-/// in both. One family for Holm: all rows. Throws Error(usage) if they have no prompt or no setting
-/// in common.
+/// in both. One family for Holm: all rows but plain decoding's. Throws Error(usage) if they have no
+/// prompt or no setting in common.
 StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& second);
 
 // Several studies in one folder.

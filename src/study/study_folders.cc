@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_file.h"
+#include "study/report/rows.h"
 #include "study/study.h"
 
 namespace coppice::study {
@@ -35,13 +36,15 @@ void check_together(const StoredStudy& first, const StoredStudy& other) {
                   "); their results may not stand in one table; use coppice ", "study compare"));
 }
 
-/// What a line is the result of, as its members say.
+/// What a line is the result of, as its members say. Plain decoding is also known by its run: each
+/// study's own is what its speeds are compared with.
 std::string name_of_result(const StoredLine& line) {
   const JsonObject json = parse_json_object(line.text, "the line");
   nlohmann::json name = nlohmann::json::array();
   for (const char* member : {"cell", "prompt", "round"}) {
     name.push_back(json->value(member, nlohmann::json()));
   }
+  if (is_plain_key(json->value("cell", ""))) name.push_back(json->value("run", ""));
   return name.dump();
 }
 
@@ -153,6 +156,7 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
   comparison.prompts = static_cast<std::int32_t>(prompts.size());
   std::set<std::string> of_second;
   for (const Cell* cell : rows_of(second.file.plan)) of_second.insert(cell->row_key());
+  const Resampling resampling(prompts.size());
   std::vector<PromptColumns> columns;
   std::vector<std::pair<std::size_t, std::size_t>> which;
   for (const Cell* cell : rows_of(first.file.plan)) {
@@ -163,12 +167,14 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
     }
     const PromptColumns a = columns_of(first.results, key, prompts),
                         b = columns_of(second.results, key, prompts);
-    which.emplace_back(columns.size(), columns.size() + 1);
+    if (!cell->plain()) which.emplace_back(columns.size(), columns.size() + 1);
     comparison.rows.push_back({*cell,
-                               bootstrap(a.judged_good, a.steps),
-                               bootstrap(b.judged_good, b.steps),
+                               bootstrap(a.kept, a.steps),
+                               bootstrap(b.kept, b.steps),
                                bootstrap(a.decoded, a.decode_seconds),
                                bootstrap(b.decoded, b.decode_seconds),
+                               speedup_of(resampling, a).estimate(),
+                               speedup_of(resampling, b).estimate(),
                                {}});
     columns.insert(columns.end(), {a, b});
   }
@@ -177,7 +183,9 @@ StudyComparison compare_studies(const StoredStudy& first, const StoredStudy& sec
     refuse("setting in common; study the same policies, sizes, temperatures and acceptance");
   }
   const std::vector<Comparison> all = compare_rows(columns, which);
-  for (std::size_t i = 0; i < all.size(); ++i) comparison.rows[i].comparison = all[i];
+  for (const Comparison& one : all) comparison.rows[one.first / 2].comparison = one;
+  comparison.first_pace = plain_pace(first.results, prompts);
+  comparison.second_pace = plain_pace(second.results, prompts);
   for (const Difference& one : differences(first.file, second.file)) {
     comparison.differences.push_back(cat(one.name, ": ", one.before, " and ", one.now));
   }

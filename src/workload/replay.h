@@ -13,11 +13,11 @@
 
 namespace coppice::workload {
 
-/// What was judged in steps, over texts.
+/// What steps brought, over texts.
 struct Accepted {
   std::string policy;      ///< that the texts were written with
   std::int64_t steps = 0;  ///< of each text
-  double tokens = 0.0;     ///< judged good in them, the bonus tokens included
+  double tokens = 0.0;     ///< kept of them (Statistics::accepted_length)
 
   void add(const Generation& text);
   double length() const { return steps == 0 ? 0.0 : tokens / static_cast<double>(steps); }

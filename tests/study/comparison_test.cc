@@ -21,10 +21,12 @@ std::vector<PromptColumns> draw(std::mt19937_64& random, int n, double gain, dou
     for (int row = 0; row < 2; ++row) {
       const double own = std::max(1.0, length + row * gain + noise * normal(random));
       const auto r = static_cast<std::size_t>(row);
-      rows[r].judged_good.push_back(all);
+      rows[r].kept.push_back(all);
       rows[r].steps.push_back(all / own);
       rows[r].decoded.push_back(all);
       rows[r].decode_seconds.push_back(all / own * std::exp(0.05 * normal(random)));
+      rows[r].plain_decoded.push_back(all);
+      rows[r].plain_seconds.push_back(all);
     }
   }
   return rows;
@@ -33,7 +35,7 @@ std::vector<PromptColumns> draw(std::mt19937_64& random, int n, double gain, dou
 using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
 const Pairs second_less_first = {{1, 0}};
 
-Estimate length_of(const PromptColumns& row) { return bootstrap(row.judged_good, row.steps); }
+Estimate length_of(const PromptColumns& row) { return bootstrap(row.kept, row.steps); }
 
 TEST(Comparison, SeesWhatOverlappingIntervalsHide) {
   std::mt19937_64 random(1);
@@ -84,8 +86,8 @@ TEST(Comparison, AgreesWithStudentsTest) {
   for (const double v : values) squares += (v - mean) * (v - mean) / 8.0;
   std::vector<PromptColumns> rows(2);
   for (const double v : values) {
-    rows[0].judged_good.push_back(100.0);
-    rows[1].judged_good.push_back(100.0 + 1.0 + (v - mean) * 1.5 / std::sqrt(squares));
+    rows[0].kept.push_back(100.0);
+    rows[1].kept.push_back(100.0 + 1.0 + (v - mean) * 1.5 / std::sqrt(squares));
     for (PromptColumns& row : rows) {
       row.steps.push_back(1.0);
       row.decoded.push_back(1.0);
@@ -98,7 +100,7 @@ TEST(Comparison, AgreesWithStudentsTest) {
   // And p is below 0.05 where the interval leaves 0 out: here it does not.
   EXPECT_LT(c.accepted_length.estimate.low, 0.0);
   // Far out, where no resample lies beyond: t = 10 on 8 degrees of freedom.
-  for (double& good : rows[1].judged_good) good += 4.0;
+  for (double& good : rows[1].kept) good += 4.0;
   const Comparison far = compare_rows(rows, second_less_first)[0];
   EXPECT_LT(far.accepted_length.p, 1e-4);
   EXPECT_GT(far.accepted_length.p, 1e-7);
@@ -132,7 +134,7 @@ TEST(Comparison, CoversTheTruthAndKeepsItsLevel) {
     double sums[2][2] = {};
     for (std::size_t row = 0; row < 2; ++row) {
       for (std::size_t p = 0; p < many[row].steps.size(); ++p) {
-        sums[row][0] += many[row].judged_good[p];
+        sums[row][0] += many[row].kept[p];
         sums[row][1] += many[row].steps[p];
       }
     }

@@ -217,7 +217,7 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
 }
 
 void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
-  for_each_examined(tree, path, [&](std::int32_t node, bool is_accepted) {
+  for_each_examined(tree, path, false, [&](std::int32_t node, bool is_accepted) {
     const auto rank = static_cast<std::size_t>(tree.rank[node]);
     if (judged.size() <= rank) {
       judged.resize(rank + 1, 0);

@@ -13,6 +13,7 @@
 #include "engine/policy_options.h"
 #include "study/hooks.h"
 #include "study/observed.h"
+#include "study/statistics.h"
 
 namespace coppice::study {
 
@@ -20,9 +21,6 @@ namespace coppice::study {
 
 /// Speculation that makes less than this of plain decoding's speed is not advised.
 inline constexpr double least_speedup = 1.02;
-/// Plain decoding whose fastest round is this much faster than its slowest tells of a noisy
-/// machine.
-inline constexpr double noisy_ratio = 1.2;
 
 /// A setting, what it made in short runs, and what it made in the rounds of a check.
 struct Candidate {

@@ -15,7 +15,8 @@ constexpr double row_pitch = 24, least_height = 120;  // of an axis of names
 constexpr double inset = 24;  // pixels between the ends of the x axis and its outermost points
 constexpr double gap = 14;    // between the plot and what stands right of it
 constexpr double colour_bar_width = 14;
-constexpr double cap = 3;  // half the width of an interval's ends
+constexpr double cap = 3;          // half the width of an interval's ends
+constexpr double marker_room = 5;  // between a marker's middle and its star
 
 /// A point where it is drawn.
 struct Spot {
@@ -233,8 +234,13 @@ void draw_markers(Svg& svg, const Line& line, const Axis& x, const Axis& y) {
     std::string words = line.series->name.empty() ? "" : line.series->name + ": ";
     words += number(point.x) + ", " + number(point.y);
     if (has_interval(point)) words += " [" + number(point.low) + ", " + number(point.high) + "]";
+    if (point.starred) words += "*";
     svg.open_group(words);
     draw_marker(svg, line.style, spot.at);
+    if (point.starred) {
+      svg.text({spot.at.x + marker_room, spot.at.y}, "*",
+               {tick_font, Anchor::start, line.style.colour});
+    }
     svg.close();
   });
 }

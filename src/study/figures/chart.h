@@ -21,6 +21,7 @@ struct Point {
   double y = 0;
   double low = std::numeric_limits<double>::quiet_NaN();
   double high = std::numeric_limits<double>::quiet_NaN();
+  bool starred = false;  ///< a star stands above it, which the caption explains
 };
 
 struct Series {

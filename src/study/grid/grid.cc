@@ -87,6 +87,10 @@ Cell plain_of(const Cell& cell) {
   return plain;
 }
 
+bool is_plain_key(std::string_view key) {
+  return key.substr(0, key.find(' ')) == name_of(Policy::none);
+}
+
 std::string Cell::plain_row_key() const { return plain_of(*this).row_key(); }
 
 GenerateOptions Cell::request(GenerateOptions shared) const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coppice.h"
@@ -69,6 +70,9 @@ void from_json(const nlohmann::json& json, Cell& cell);
 
 /// Plain decoding under the temperature, acceptance and seed of `cell`.
 Cell plain_of(const Cell& cell);
+
+/// Whether a Cell::key() names plain decoding.
+bool is_plain_key(std::string_view key);
 
 /// coppice's own names, and "dyspec-plain" and "dyspec-threshold-plain": the same policies with
 /// plain values.

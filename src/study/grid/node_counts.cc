@@ -13,17 +13,17 @@ std::size_t probability_bin(double probability, std::size_t bins) {
       std::clamp(std::floor(probability * static_cast<double>(bins)), 0.0, last));
 }
 
-void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path,
+void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path, bool ends,
                      const AcceptanceCalibration* calibration) {
   if (tree.size() == 0) return;
   const auto judged_by = static_cast<double>(tree.uniform[1]);  // the root's first child
   if (judged_by >= 0.0) {
     by_number[probability_bin(judged_by, number_bins)] +=
-        {1, static_cast<std::int64_t>(path.size()) + 1};
+        {1, static_cast<std::int64_t>(path.size()) + (ends ? 0 : 1)};
   }
   std::int32_t parent = -1;
   double believed = 0.0;  // of the siblings before
-  for_each_examined(tree, path, [&](std::int32_t child, bool accepted) {
+  for_each_examined(tree, path, ends, [&](std::int32_t child, bool accepted) {
     const Examined one = {1, accepted ? 1 : 0, static_cast<double>(tree.draft_prob[child])};
     by_draft_prob[probability_bin(one.estimate)] += one;
     by_position[{std::min(tree.depth[child], deepest_counted),

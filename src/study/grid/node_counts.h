@@ -37,7 +37,7 @@ struct Examined {
   }
 };
 
-/// Steps and the tokens that they brought, the bonus token included.
+/// Steps and the tokens of them that were kept (StepView::kept).
 struct StepCount {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
@@ -79,8 +79,9 @@ struct NodeCounts {
 
   COPPICE_MEMBERS(by_draft_prob, by_chance, by_number, by_position)
 
-  /// A judged tree and its accepted path; `calibration`: by which it grew, or null.
-  void add(const TokenTree& tree, std::span<const std::int32_t> path,
+  /// Counts a judged tree: its accepted path as far as it was kept, and whether its last node ended
+  /// the text (StepView::ends_in_tree()). `calibration`: by which it grew, or null.
+  void add(const TokenTree& tree, std::span<const std::int32_t> path, bool ends = false,
            const AcceptanceCalibration* calibration = nullptr);
   NodeCounts& operator+=(const NodeCounts& other);
   Examined total() const;

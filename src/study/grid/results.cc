@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -38,12 +39,15 @@ void check(const Result& result) {
   };
   require(result.round >= 0 && result.draft_passes >= 0 && !result.turns.empty());
   require(result.tree_sizes.size() == result.accepted.size() && result.nodes.is_sound());
+  require(result.kept.size() == result.accepted.size());
   for (const Turn& turn : result.turns) {
     require(turn.prompt_tokens >= 0 && turn.prefill_tokens >= 0 &&
             std::cmp_less_equal(turn.prefill_tokens, turn.tokens.size()));
   }
   for (std::size_t i = 0; i < result.accepted.size(); ++i) {
     require(0 <= result.accepted[i] && result.accepted[i] <= result.tree_sizes[i]);
+    require(std::max(result.accepted[i], 1) <= result.kept[i] &&
+            result.kept[i] <= result.accepted[i] + 1);
   }
   for (const auto& [name, part] : Components::parts) {
     const double seconds = result.seconds.*part;
@@ -101,13 +105,16 @@ Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Acces
   const std::vector<StoredLine> lines = read_results(file, &whole_bytes);
   if (access == Access::append) file_.emplace(file, std::move(handle), whole_bytes);
   std::set<std::string> cells, prompts;
+  std::set<std::tuple<std::string, std::string, std::int32_t, std::string>> known;
   for (const Cell& cell : plan_.cells) cells.insert(cell.key());
   for (const PromptName& prompt : plan_.prompts) prompts.insert(prompt.id);
   for (const StoredLine& line : lines) {
     try {
       auto result = parse_json_object(line.text, "the line")->get<Result>();
       check(result);
-      if (!done_.emplace(result.cell, result.prompt, result.round).second) {
+      done_.emplace(result.cell, result.prompt, result.round);
+      const std::string run = is_plain_key(result.cell) ? result.run : "";
+      if (!known.emplace(result.cell, result.prompt, result.round, run).second) {
         throw_failure("it stands there twice");
       }
       const bool planned = result.round < plan_.rounds && cells.contains(result.cell) &&
@@ -153,5 +160,6 @@ std::int64_t Result::decoded() const {
 
 std::int64_t Result::drafted() const { return sum_of(tree_sizes); }
 std::int64_t Result::accepted_drafts() const { return sum_of(accepted); }
+std::int64_t Result::kept_tokens() const { return sum_of(kept); }
 
 }  // namespace coppice::study

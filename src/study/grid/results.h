@@ -69,12 +69,13 @@ struct Result {
   NodeCounts nodes;
   // By step, through all turns:
   std::vector<std::int32_t> tree_sizes;  ///< draft tokens
-  std::vector<std::int32_t> accepted;    ///< draft tokens, the bonus token not counted
+  std::vector<std::int32_t> accepted;    ///< draft tokens, up to an end token if there was one
+  std::vector<std::int32_t> kept;        ///< these, and the bonus token if no end token was before
   std::string device, dtype;
   std::string run;  ///< Provenance::id of the run that made it
 
   COPPICE_MEMBERS(cell, prompt, round, turns, draft_passes, seconds, nodes, tree_sizes, accepted,
-                  device, dtype, run)
+                  kept, device, dtype, run)
 
   std::int64_t tokens() const;  ///< new ones of all turns
   /// Of these, what decoding brought and not prefill.
@@ -82,13 +83,14 @@ struct Result {
   std::int64_t steps() const { return static_cast<std::int64_t>(accepted.size()); }
   std::int64_t drafted() const;  ///< draft tokens of all trees
   std::int64_t accepted_drafts() const;
-  /// Accepted and bonus tokens of all steps.
-  std::int64_t judged_good() const { return accepted_drafts() + steps(); }
+  /// Tokens of all steps: those that decoded() counts, and the end token of each turn that a step
+  /// ended with one.
+  std::int64_t kept_tokens() const;
 };
 
 /// An order that does not depend on who was faster.
 inline auto in_order(const Result* result) {
-  return std::tie(result->prompt, result->round, result->cell);
+  return std::tie(result->prompt, result->round, result->cell, result->run);
 }
 
 /// A line that stands in the file and its number there, from 1.
@@ -124,7 +126,8 @@ class Results {
   /// Reads the file. To append, it is created if it is missing, and a torn last line is cut off.
   /// Results that the plan does not ask for stay in the file and are counted. Throws Error(failure)
   /// as read_results() does, and one that names the line for anything that is no result, and for
-  /// one that stands there twice; with the file as it was.
+  /// one that stands there twice; with the file as it was. Plain decoding may stand there once for
+  /// each run, since a merged study keeps that of each study.
   Results(const std::filesystem::path& file, const StudyPlan& plan, Access access = Access::read);
 
   bool has(const std::string& cell, const std::string& prompt, std::int32_t round) const {

@@ -54,11 +54,12 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
   Components& seconds = result.seconds;
   const auto note_step = [&](const StepView& step) {
     if (!step.is_step()) return;
-    result.nodes.add(step.tree, step.verdict.path, step.calibration);
+    result.nodes.add(step.tree, step.kept_path(), step.ends_in_tree(), step.calibration);
     if (trace != nullptr) trace->add(step);
     static_cast<StepSeconds&>(seconds) += step.seconds;
     result.tree_sizes.push_back(step.tree.size());
-    result.accepted.push_back(static_cast<std::int32_t>(step.verdict.path.size()));
+    result.accepted.push_back(static_cast<std::int32_t>(step.kept_path().size()));
+    result.kept.push_back(step.kept);
   };
   const PieceCallback callback = [&](const Piece&) { return !stop || !stop(); };
   const Observed observed(engine, note_step);

@@ -31,7 +31,7 @@ std::string now_in_utc() {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 6;
+constexpr int format_version = 7;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
 StudyInput model(const std::filesystem::path& folder) {

@@ -43,9 +43,10 @@ void TracedText::add(const StepView& step) {
   const std::int32_t number = nodes.step.empty() ? 0 : nodes.step.back() + 1;
   std::vector<Fate> fates(static_cast<std::size_t>(tree.nodes()), Fate::not_reached);
   fates[0] = Fate::root;
-  for_each_examined(tree, step.verdict.path, [&](std::int32_t node, bool accepted) {
-    fates[node] = accepted ? Fate::accepted : Fate::rejected;
-  });
+  for_each_examined(tree, step.kept_path(), step.ends_in_tree(),
+                    [&](std::int32_t node, bool accepted) {
+                      fates[node] = accepted ? Fate::accepted : Fate::rejected;
+                    });
   std::vector<float> target_prob(fates.size(), 1.0f);
   ChildLinks links;
   links.assign(tree);

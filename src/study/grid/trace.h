@@ -21,8 +21,10 @@ namespace coppice::study {
 enum class Fate : std::uint8_t {
   root = 0,
   accepted = 1,
-  rejected = 2,     ///< its parent was reached, and no sibling drawn before it was accepted
-  not_reached = 3,  ///< the parent was not reached, or a sibling drawn before it was accepted
+  rejected = 2,  ///< its parent was reached, and no sibling drawn before it was accepted
+  /// The parent was not reached, or a sibling drawn before it was accepted, or the text had ended:
+  /// the judge may have gone on behind an end token, which counts nowhere.
+  not_reached = 3,
 };
 
 /// Columns of equal length, a row for each node of each step.

@@ -13,8 +13,9 @@ namespace {
 // How settings compare.
 
 /// An estimate of every row against its tree size: lines over fixed sizes; sizes that are chosen
-/// from costs stand alone, at their mean.
-Chart over_sizes(const FigureGroup& group, const char* y_label, Estimate SummaryRow::*figure) {
+/// from costs stand alone, at their mean. `speeds`: what compares times of two runs has a star.
+Chart over_sizes(const FigureGroup& group, const char* y_label, Estimate SummaryRow::*figure,
+                 bool speeds = false) {
   Chart chart;
   chart.x = {.label = "tree size (draft tokens)", .scale = Scale::log2};
   chart.y = {.label = y_label};
@@ -28,7 +29,8 @@ Chart over_sizes(const FigureGroup& group, const char* y_label, Estimate Summary
       const Estimate& e = row->*figure;
       const std::int32_t asked = row->cell.asked_size();
       const double x = asked > 0 ? asked : row->tree_size;
-      (asked > 0 ? by_size : chosen).points.push_back({x, e.value, e.low, e.high});
+      (asked > 0 ? by_size : chosen)
+          .points.push_back({x, e.value, e.low, e.high, speeds && row->other_runs > 0});
     }
     for (Series* one : {&by_size, &chosen}) {
       std::ranges::sort(one->points, {}, &Point::x);
@@ -48,12 +50,18 @@ Figure accepted_length(const FigureGroup& group) {
 }
 
 Figure speedup(const FigureGroup& group) {
-  Chart chart = over_sizes(group, "speed-up over plain decoding", &SummaryRow::speedup);
+  Chart chart = over_sizes(group, "speed-up over plain decoding", &SummaryRow::speedup, true);
   chart.references = {{1.0, "plain decoding"}};
-  return group.named("speedup", chart,
-                     "Speed-up over plain decoding of the same prompts in the same run against "
-                     "tree size: ratio of "
-                     "sums, prefill left out; 95% intervals over prompts.");
+  std::string caption =
+      "Speed-up over plain decoding of the same prompts in the same run against tree size: ratio "
+      "of sums, prefill left out; 95% intervals over prompts.";
+  const auto crosses_runs = [](const SummaryRow* row) { return row->other_runs > 0; };
+  if (std::ranges::any_of(group.rows, crosses_runs)) {
+    caption +=
+        " A star marks a setting that is compared with plain decoding of another run: the machine "
+        "may have been faster or slower then.";
+  }
+  return group.named("speedup", chart, caption);
 }
 
 /// A row for each setting, a column for each accepted length.

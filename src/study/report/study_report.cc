@@ -110,6 +110,17 @@ std::string other_runs_sentence(const Summary& summary) {
              "been faster or slower then. A study in a new folder compares times of one run.");
 }
 
+std::string runs_sentence(const Summary& summary) {
+  if (summary.runs.empty()) return {};
+  std::string words = cat("Of ", summary.runs.size(),
+                          " runs, each is compared with its own plain decoding, which has a row of "
+                          "each: ");
+  for (std::size_t i = 0; i < summary.runs.size(); ++i) {
+    words += cat(i == 0 ? "" : ", ", "run ", i + 1, " began ", summary.runs[i]);
+  }
+  return words + ". Their tokens/s are those of their own hour; compare speed-ups.";
+}
+
 std::string sequoia_sentence(const Summary& summary, const std::vector<std::string>& left_out) {
   std::set<std::string> with, without;
   for (const SummaryRow& row : summary.rows) {
@@ -141,8 +152,10 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {
       cat("n: ", counted(summary.rows), "."),
-      "Accepted length counts the tokens judged good per target pass after prefill, the target's "
-      "own bonus token included. Plain decoding is that of the same prompts in the same run, under "
+      "Accepted length counts the tokens kept per target pass after prefill, the target's own "
+      "bonus "
+      "token and an end token included; what a tree held behind an end token does not count. Plain "
+      "decoding is that of the same prompts in the same run, under "
       "the same temperature and acceptance rule. All figures are ratios of sums over prompts, if "
       "nothing else is said; 95% intervals are the percentile bootstrap's over prompts, with tails "
       "expanded for small samples. Fewer than ",
@@ -152,8 +165,9 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
   for (const Verdict& verdict : summary.verdicts) {
     page.verdict.push_back(verdict_sentence(summary, verdict));
   }
-  for (const std::string& sentence : {sequoia_sentence(summary, left_out),
-                                      agreement_sentence(summary), other_runs_sentence(summary)}) {
+  for (const std::string& sentence :
+       {sequoia_sentence(summary, left_out), agreement_sentence(summary), runs_sentence(summary),
+        other_runs_sentence(summary), noise_sentence(summary.pace, "The machine")}) {
     if (!sentence.empty()) page.intro.push_back(sentence);
   }
   page.facts = facts;

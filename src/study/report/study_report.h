@@ -17,6 +17,8 @@ std::string agreement_sentence(const Summary& summary);
 
 /// What the stars at speeds mean (SummaryRow::other_runs), in a sentence; empty if there are none.
 std::string other_runs_sentence(const Summary& summary);
+/// Which runs plain decoding has a row for (Summary::runs), in a sentence; empty if for none.
+std::string runs_sentence(const Summary& summary);
 
 // What speed-ups are, each in a line.
 inline constexpr const char* speedup_definition =

@@ -15,8 +15,12 @@ using Cells = std::vector<std::string>;
 /// What stands before a setting's figures.
 Cells cells_of_setting(const SummaryRow& s) {
   const Cell& cell = s.cell;
-  return {s.kind, cell.plain() ? "plain" : cell.name(), cell.size_text(),
-          number_text(cell.temperature), name_of(cell.acceptance)};
+  return {s.kind,
+          cell.plain() ? "plain" : cell.name(),
+          cell.size_text(),
+          number_text(cell.temperature),
+          name_of(cell.acceptance),
+          s.run};
 }
 
 /// A table whose rows begin with cells_of_setting(), of these further columns.
@@ -25,7 +29,8 @@ Table table_of_settings(const Cells& names) {
                   {"policy", Align::left, true},
                   {"tree", Align::right, true},
                   {"temperature", Align::right, true},
-                  {"rule", Align::left, true}},
+                  {"rule", Align::left, true},
+                  {"run", Align::left, true}},
                  {}};
   add_columns(table, names);
   return table;
@@ -45,7 +50,7 @@ Table setting_table(const std::vector<SummaryRow>& rows, const Cells& names,
     const Cells own = figures(s);
     if (!own.empty()) add_row(table, s, own);
   }
-  return without_empty(std::move(table), {"kind"});
+  return without_empty(std::move(table), {"kind", "run"});
 }
 
 std::string speed_text(const SummaryRow& s, const Estimate& estimate) {
@@ -93,6 +98,7 @@ std::vector<CsvColumn> csv_figures() {
       {"rounds_tokens_per_second", {}, &SummaryRow::rounds_tokens_per_second},
       {"rounds_speedup", {}, &SummaryRow::rounds_speedup},
       {"texts_of_other_runs", [](Summed s) { return cat(s.other_runs); }},
+      {"run", [](Summed s) { return s.run; }},
       {"draft_passes_per_step", [](Summed s) { return exact(s.draft_passes); }},
       {"tree_size_mean", [](Summed s) { return exact(s.tree_size); }},
       {"prefill_seconds", [](Summed s) { return exact(s.seconds.prefill); }}};
@@ -154,7 +160,7 @@ Table comparison_table(const Summary& summary) {
                           number_text(first.cell.temperature), name_of(first.cell.acceptance),
                           cat(length.estimate.n), signed_interval(length.estimate, 2),
                           p_text(length.p), p_text(length.p_holm),
-                          with_interval(speed.estimate, 2, first.other_runs != second.other_runs),
+                          with_interval(speed.estimate, 2, compares_runs(first, second)),
                           p_text(speed.p), p_text(speed.p_holm)});
   }
   return table;
@@ -214,7 +220,7 @@ Table depths_csv(const Summary& summary) {
       }
     }
   }
-  return table;
+  return without_empty(std::move(table), {"kind", "run"});
 }
 
 Table agreement_table(const Summary& summary) {
@@ -271,7 +277,8 @@ std::vector<CaptionedTable> tables_of(const Summary& summary) {
        depth_table(summary, &DepthRate::given)},
       {"pairs",
        "Every two settings on the same prompts: accepted length of the first less that of the "
-       "second, and speed of the first over that of the second, prefill left out. Paired "
+       "second, and speed of the first over that of the second, prefill left out (each against "
+       "its own plain decoding, where that was run for each). Paired "
        "bootstrap over prompts; p after Holm over all pairs.",
        comparison_table(summary)},
       {"agreement",

@@ -1,56 +1,18 @@
 #include "study/report/summary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "base/fingerprint.h"
 #include "study/figures/text.h"
+#include "study/report/rows.h"
 
 namespace coppice::study {
 namespace {
-
-/// The results of all cells that share a row.
-struct Row {
-  const Cell* cell = nullptr;
-  std::vector<const Result*> results;  ///< in order of prompt, round and cell name
-};
-
-/// Sums over the seeds and rounds of a row, by prompt.
-struct RowColumns : PromptColumns {
-  Values examined, accepted, drafted, tokens, seconds;
-  Values paces, texts;  ///< sum of the texts' tokens/s, prefill included, and their number
-};
-
-RowColumns columns_of(const Row& row, std::span<const std::string> prompts) {
-  RowColumns all;
-  for (Values* column :
-       {&all.judged_good, &all.steps, &all.decoded, &all.decode_seconds, &all.examined,
-        &all.accepted, &all.drafted, &all.tokens, &all.seconds, &all.paces, &all.texts}) {
-    column->assign(prompts.size(), 0.0);
-  }
-  for (const Result* result : row.results) {
-    const auto p =
-        static_cast<std::size_t>(std::ranges::find(prompts, result->prompt) - prompts.begin());
-    if (p == prompts.size()) continue;
-    all.judged_good[p] += static_cast<double>(result->judged_good());
-    all.steps[p] += static_cast<double>(result->steps());
-    all.decoded[p] += static_cast<double>(result->decoded());
-    all.decode_seconds[p] += result->seconds.decode();
-    all.examined[p] += static_cast<double>(result->nodes.total().examined);
-    all.accepted[p] += static_cast<double>(result->accepted_drafts());
-    all.drafted[p] += static_cast<double>(result->drafted());
-    const auto tokens = static_cast<double>(result->tokens());
-    const double seconds = result->seconds.decode() + result->seconds.prefill;
-    all.tokens[p] += tokens;
-    all.seconds[p] += seconds;
-    all.paces[p] += tokens / seconds;
-    all.texts[p] += 1.0;
-  }
-  return all;
-}
 
 /// Everything of one kind of prompt, or of all.
 class Summariser {
@@ -58,8 +20,8 @@ class Summariser {
   Summariser(std::string kind, std::vector<std::string> prompts)
       : kind_(std::move(kind)), prompts_(std::move(prompts)), resampling_(prompts_.size()) {}
 
-  SummaryRow operator()(const Row& row, const Row& plain, std::int32_t rounds) const {
-    const RowColumns own = columns_of(row, prompts_), of_plain = columns_of(plain, prompts_);
+  SummaryRow operator()(const Row& row, std::int32_t rounds) const {
+    const RowColumns own = columns_of(row, prompts_);
     const auto ratio = [&](const Values& above, const Values& below) {
       return Ratio(resampling_, above, below);
     };
@@ -67,34 +29,47 @@ class Summariser {
     s.cell = *row.cell;
     s.kind = kind_;
     s.prompts = static_cast<std::int32_t>(prompts_.size());
-    s.accepted_length = ratio(own.judged_good, own.steps).estimate();
+    s.accepted_length = ratio(own.kept, own.steps).estimate();
     s.acceptance_rate = ratio(own.accepted, own.examined).estimate();
     s.accepted_share = ratio(own.accepted, own.drafted).estimate();
-    const Ratio speed = ratio(own.decoded, own.decode_seconds);
-    s.tokens_per_second = speed.estimate();
-    s.speedup = (speed / ratio(of_plain.decoded, of_plain.decode_seconds)).estimate();
+    s.tokens_per_second = ratio(own.decoded, own.decode_seconds).estimate();
+    s.speedup = speedup_of(resampling_, own).estimate();
     s.speedup_with_prefill =
-        (ratio(own.tokens, own.seconds) / ratio(of_plain.tokens, of_plain.seconds)).estimate();
+        (ratio(own.tokens, own.seconds) / ratio(own.plain_tokens, own.plain_with_prefill))
+            .estimate();
     const Ratio pace_of_texts = ratio(own.paces, own.texts);
     s.specbench_tokens_per_second = pace_of_texts.estimate();
-    s.specbench_speedup = (pace_of_texts / ratio(of_plain.paces, of_plain.texts)).estimate();
+    s.specbench_speedup = (pace_of_texts / ratio(own.plain_paces, own.texts)).estimate();
     Values paces, speedups;
     for (std::int32_t round = 0; round < rounds; ++round) {
-      paces.push_back(pace(row, round));
-      speedups.push_back(paces.back() / pace(plain, round));
+      const double own_pace = pace(row.results, round);
+      if (std::isnan(own_pace)) continue;
+      paces.push_back(own_pace);
+      speedups.push_back(own_pace / pace(row.plains, round));
     }
     s.rounds_tokens_per_second = mean_of_rounds(paces);
     s.rounds_speedup = mean_of_rounds(speedups);
     add_steps(s, row);
-    add_runs(s, row, plain);
+    add_runs(s, row);
     return s;
   }
 
+  std::size_t prompts() const { return prompts_.size(); }
+  /// The same of those prompts that the row has results of.
+  Summariser on_prompts_of(const Row& row) const {
+    std::vector<std::string> prompts = prompts_;
+    std::erase_if(prompts, [&](const std::string& id) {
+      return std::ranges::find(row.results, id, &Result::prompt) == row.results.end();
+    });
+    return {kind_, std::move(prompts)};
+  }
+
  private:
-  double pace(const Row& row, std::int32_t round) const {
+  /// Tokens/s of a round; no number if nothing of it is there.
+  double pace(const std::vector<const Result*>& results, std::int32_t round) const {
     double tokens = 0.0, seconds = 0.0;
-    for (const Result* result : row.results) {
-      if (result->round != round || !counts(*result)) continue;
+    for (const Result* result : results) {
+      if (result == nullptr || result->round != round || !counts(*result)) continue;
       tokens += static_cast<double>(result->decoded());
       seconds += result->seconds.decode();
     }
@@ -114,11 +89,14 @@ class Summariser {
       s.nodes += result->nodes;
       passes += result->draft_passes;
       drafted += result->drafted();
-      for (const std::int32_t accepted : result->accepted) {
-        const auto length = static_cast<std::size_t>(accepted) + 1;
+      for (std::size_t step = 0; step < result->kept.size(); ++step) {
+        const auto length = static_cast<std::size_t>(result->kept[step]);
         if (s.lengths.size() <= length) s.lengths.resize(length + 1, 0);
         ++s.lengths[length];
-        if (kind_.empty()) depths.add(prompt, accepted);
+        if (kind_.empty()) {
+          const std::int32_t accepted = result->accepted[step];
+          depths.add(prompt, accepted, result->kept[step] == accepted);
+        }
       }
     }
     s.depths = depths.rates(resampling_);
@@ -127,14 +105,16 @@ class Summariser {
     s.tree_size = static_cast<double>(drafted) / steps;
   }
 
-  void add_runs(SummaryRow& s, const Row& row, const Row& plain) const {
-    std::set<std::tuple<std::string, std::int32_t, std::string>> of_plain;
-    for (const Result* result : plain.results) {
-      of_plain.emplace(result->prompt, result->round, result->run);
+  void add_runs(SummaryRow& s, const Row& row) const {
+    Fingerprint texts;
+    for (std::size_t i = 0; i < row.results.size(); ++i) {
+      const Result &own = *row.results[i], *const plain = row.plains[i];
+      if (!counts(own)) continue;
+      s.other_runs += plain == nullptr || plain->run != own.run ? 1 : 0;
+      for (const std::string* part : {&own.prompt, &own.run}) texts.add(*part);
+      texts.add_number(static_cast<std::uint64_t>(own.round));
     }
-    s.other_runs = std::ranges::count_if(row.results, [&](const Result* one) {
-      return counts(*one) && !of_plain.contains({one->prompt, one->round, one->run});
-    });
+    s.runs_print = texts.text();
   }
 
   /// Of the result's prompt; prompts_.size() if it does not count.
@@ -147,23 +127,6 @@ class Summariser {
   std::vector<std::string> prompts_;
   Resampling resampling_;
 };
-
-/// Rows by key, with all results, whatever prompts are complete.
-std::map<std::string, Row> rows_by_key(const Results& results) {
-  std::map<std::string, Row> rows;
-  std::map<std::string, Row*> row_of;
-  for (const Cell& cell : results.plan().cells) {
-    Row& row = rows[cell.row_key()];
-    if (row.cell == nullptr) row.cell = &cell;
-    row_of[cell.key()] = &row;
-  }
-  for (const Result& result : results.results()) {
-    row_of.at(result.cell)->results.push_back(&result);
-  }
-  // Sums of floating-point numbers depend on their order, the file's order on who was faster.
-  for (auto& [key, row] : rows) std::ranges::sort(row.results, {}, in_order);
-  return rows;
-}
 
 std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
                                        const std::vector<PromptColumns>& columns) {
@@ -179,7 +142,33 @@ std::vector<Comparison> comparisons_of(const std::vector<SummaryRow>& rows,
   return compare_rows(columns, which);
 }
 
+/// The runs of all results, oldest first, where several wrote plain decoding of the same text; else
+/// none.
+std::vector<std::string> runs_of_their_own(const std::map<std::string, Row>& rows) {
+  const auto is_twice = [](const auto& named) { return named.second.has_text_twice(); };
+  if (std::ranges::none_of(rows, is_twice)) return {};
+  std::set<std::string> runs;
+  for (const auto& [key, row] : rows) {
+    for (const Result* one : row.results) runs.insert(one->run);
+  }
+  return {runs.begin(), runs.end()};
+}
+
+/// "1, 2": which of `runs` wrote the row; empty if there are none.
+std::string numbers_of(const Row& row, const std::vector<std::string>& runs) {
+  std::string numbers;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (std::ranges::find(row.results, runs[i], &Result::run) == row.results.end()) continue;
+    numbers += cat(numbers.empty() ? "" : ", ", i + 1);
+  }
+  return numbers;
+}
+
 }  // namespace
+
+bool compares_runs(const SummaryRow& a, const SummaryRow& b) {
+  return a.other_runs + b.other_runs > 0 && a.runs_print != b.runs_print;
+}
 
 double SummaryRow::microseconds_per_step(double seconds_of_part) const {
   return steps > 0 ? 1e6 * seconds_of_part / static_cast<double>(steps) : 0.0;
@@ -209,11 +198,13 @@ std::string counted(const std::vector<SummaryRow>& rows) {
 
 std::vector<std::string> complete_prompts(const Results& results) {
   const StudyPlan& plan = results.plan();
-  std::map<std::string, std::size_t> runs;
-  for (const Result& result : results.results()) ++runs[result.prompt];
+  std::map<std::string, std::set<std::pair<std::string, std::int32_t>>> texts;
+  for (const Result& result : results.results()) {
+    texts[result.prompt].emplace(result.cell, result.round);
+  }
   std::vector<std::string> complete;
   for (const PromptName& prompt : plan.prompts) {
-    if (runs[prompt.id] == plan.cells.size() * static_cast<std::size_t>(plan.rounds)) {
+    if (texts[prompt.id].size() == plan.cells.size() * static_cast<std::size_t>(plan.rounds)) {
       complete.push_back(prompt.id);
     }
   }
@@ -248,16 +239,27 @@ Summary summarise(const Results& results) {
     for (const auto& [kind, prompts] : of_kind) by_kind.emplace_back(kind, prompts);
   }
   Summary summary;
+  const std::vector<std::string> runs = runs_of_their_own(rows);
   std::vector<PromptColumns> columns;
   for (const Cell* cell : rows_of(plan)) {
-    const Row& row = rows.at(cell->row_key());
-    columns.push_back(columns_of(row, complete));
-    const Row& plain = rows.at(cell->plain_row_key());
-    summary.rows.push_back(all(row, plain, plan.rounds));
-    for (const Summariser& kind : by_kind) {
-      summary.kinds.push_back(kind(row, plain, plan.rounds));
+    const Row& whole = rows.at(cell->row_key());
+    const bool apart = whole.has_text_twice();
+    for (const Row& row : apart ? by_run(whole) : std::vector<Row>{whole}) {
+      const auto add = [&](std::vector<SummaryRow>& sums, const Summariser& summariser) {
+        sums.push_back(summariser(row, plan.rounds));
+        sums.back().run = numbers_of(row, runs);
+      };
+      if (apart && all.on_prompts_of(row).prompts() == 0) continue;
+      columns.push_back(columns_of(row, complete));
+      add(summary.rows, apart ? all.on_prompts_of(row) : all);
+      for (const Summariser& kind : by_kind) {
+        const Summariser own = apart ? kind.on_prompts_of(row) : kind;
+        if (own.prompts() > 0) add(summary.kinds, own);
+      }
     }
   }
+  for (const std::string& run : runs) summary.runs.push_back(run.substr(0, run.find(' ')));
+  summary.pace = plain_pace(results, complete);
   summary.comparisons = comparisons_of(summary.rows, columns);
   summary.agreements = agreements_of(plan.cells, results);
   summary.verdicts = verdicts_of(summary.rows, columns);

@@ -10,6 +10,7 @@
 #include "study/grid/grid.h"
 #include "study/grid/results.h"
 #include "study/report/depths.h"
+#include "study/report/plain_pace.h"
 #include "study/report/verdict.h"
 #include "study/statistics.h"
 
@@ -19,18 +20,19 @@ namespace coppice::study {
 /// ratios of sums over prompts.
 ///
 /// Speed-ups compare with plain decoding of the same prompts under the same temperature and
-/// acceptance, in the same rounds. Tokens are new ones. Without prefill, both prefill's time and
-/// the token that comes with it are left out.
+/// acceptance, in the same rounds and, where it is there, of the same run. Tokens are new ones.
+/// Without prefill, both prefill's time and the token that comes with it are left out.
 struct SummaryRow {
   Cell cell;         ///< its seed means nothing
   std::string kind;  ///< empty: all prompts
   std::int32_t prompts = 0;
   std::int32_t runs = 0;  ///< texts: prompts by seeds by rounds
-  /// As `coppice generate` prints it: tokens judged good per target pass after prefill, the bonus
-  /// token included.
+  /// As `coppice generate` prints it: tokens kept per target pass after prefill, the bonus token
+  /// and an end token included, and none behind an end token.
   Estimate accepted_length;
-  Estimate acceptance_rate;    ///< accepted draft tokens of those that the judge examined
-  Estimate accepted_share;     ///< accepted draft tokens of all drafted
+  Estimate acceptance_rate;    ///< accepted draft tokens of those that the judge examined, up to
+                               ///< an end token
+  Estimate accepted_share;     ///< the same of all drafted
   Estimate tokens_per_second;  ///< without prefill
   /// (All tokens / all seconds) over the same of plain decoding, without prefill.
   Estimate speedup;
@@ -41,8 +43,8 @@ struct SummaryRow {
   /// Means over rounds with t-intervals: how far times alone move, the texts being the same.
   /// Without an interval below least_rounds.
   Estimate rounds_tokens_per_second, rounds_speedup;
-  /// Steps by accepted length, the bonus token included: [0] is 0, [1] counts steps of which only
-  /// the bonus token came.
+  /// Steps by tokens kept: [0] is 0, [1] counts steps of which only the bonus token came, or an end
+  /// token.
   std::vector<std::int64_t> lengths;
   std::vector<DepthRate> depths;  ///< from depth 1; empty for kinds of prompts
   double draft_passes = 0.0;      ///< per step, the draft's prefill included
@@ -50,9 +52,11 @@ struct SummaryRow {
   Components seconds;
   std::int64_t tokens = 0, steps = 0;
   NodeCounts nodes;
-  /// Texts whose prompt and round plain decoding wrote in another run of the program, of an
-  /// extended or merged study: their speed-up is one of two times of the machine.
+  /// Texts that plain decoding did not write in their own run of the program, of an extended study:
+  /// their speed-up is one of two times of the machine.
   std::int64_t other_runs = 0;
+  std::string runs_print;  ///< equal for rows whose texts the same runs wrote, text by text
+  std::string run;         ///< places in Summary::runs, from 1: "1, 2"; empty if that is
 
   double microseconds_per_step(double seconds_of_part) const;
 };
@@ -65,7 +69,14 @@ struct Summary {
   std::vector<Comparison> comparisons;
   std::vector<Agreement> agreements;
   std::vector<Verdict> verdicts;
+  /// When runs began whose texts plain decoding wrote for each by itself, as in a merged study: it
+  /// has a row for each of them. Empty: one row for all.
+  std::vector<std::string> runs;
+  PlainPace pace;
 };
+
+/// Whether what tells two rows' speeds apart may be the machine's state in two runs.
+bool compares_runs(const SummaryRow& a, const SummaryRow& b);
 
 /// What rows were made from, for readers: "24 prompts, 96 texts, 12,288 tokens, 4,105 target
 /// passes". Empty for none.

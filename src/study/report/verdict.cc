@@ -21,6 +21,9 @@ std::vector<Places> groups_of(const std::vector<SummaryRow>& rows) {
     const auto group = std::ranges::find_if(groups, [&](const Places& one) {
       return rows[one.front()].cell.plain_row_key() == rows[i].cell.plain_row_key();
     });
+    // Plain decoding of further runs is no other setting: its speed-up is 1 as well.
+    const bool has_plain = group != groups.end() && rows[group->front()].cell.plain();
+    if (has_plain && rows[i].cell.plain()) continue;
     (group == groups.end() ? groups.emplace_back() : *group).push_back(i);
   }
   return groups;
@@ -31,7 +34,7 @@ std::string words_of_setting(const Cell& cell) {
 }
 
 bool compares_two_runs(const Summary& summary, const Verdict& verdict) {
-  return summary.rows[verdict.leader].other_runs != summary.rows[verdict.baseline].other_runs;
+  return compares_runs(summary.rows[verdict.leader], summary.rows[verdict.baseline]);
 }
 
 std::string heading_of(const Cell& cell) {
@@ -55,8 +58,8 @@ std::vector<Verdict> verdicts_of(const std::vector<SummaryRow>& rows,
                                  const std::vector<PromptColumns>& columns) {
   if (columns.empty() || columns[0].steps.empty()) return {};  // no prompt is complete
   const auto fastest = [&](const Places& places) {
-    return *std::ranges::max_element(
-        places, {}, [&](std::size_t place) { return rows[place].tokens_per_second.value; });
+    return *std::ranges::max_element(places, {},
+                                     [&](std::size_t place) { return rows[place].speedup.value; });
   };
   std::vector<Verdict> verdicts;
   std::vector<std::pair<std::size_t, std::size_t>> which;
@@ -100,21 +103,21 @@ std::string verdict_sentence(const Summary& summary, const Verdict& verdict) {
                     heading = heading_of(cell);
   if (ratio.n < least_prompts) {
     return cat(heading, ": nothing is separable on ", n, ", too few for an interval; ", leader,
-               " made ", times, " times the tokens/s of ", baseline, ".");
+               " made ", times, " times the speed of ", baseline, ".");
   }
   const std::string p = cat("p ", verdict.speed.p_holm < 0.001 ? "" : "= ",
                             p_text(verdict.speed.p_holm), " after Holm, ", n);
   if (!verdict.is_separable()) {
     return cat(heading, ": nothing is separable from ", baseline, "; ", leader, " made ", times,
-               " times its tokens/s (", p, ").");
+               " times its speed (", p, ").");
   }
   if (ratio.value < 1.0) {
     return cat(heading, ": ", baseline, " is fastest; the next, ", leader, ", made ", times,
-               " times its tokens/s (", p, ").");
+               " times its speed (", p, ").");
   }
   const std::string alike = names_of(summary, verdict.alike, ", ");
-  return cat(heading, ": ", leader, " is fastest, ", times, " times the tokens/s of ", baseline,
-             " (", p, ")", alike.empty() ? "" : "; not separable from it: ", alike, ".");
+  return cat(heading, ": ", leader, " is fastest, ", times, " times the speed of ", baseline, " (",
+             p, ")", alike.empty() ? "" : "; not separable from it: ", alike, ".");
 }
 
 Table verdict_table(const Summary& summary) {

@@ -19,7 +19,7 @@ struct Verdict {
   std::size_t leader = 0;  ///< fastest of the policies that grow trees; if none, of the chains
   std::size_t baseline =
       0;  ///< fastest of plain decoding and chains; if none grows, plain decoding
-  /// The leader's tokens/s, prefill left out, over the baseline's. Holm's family: each leader
+  /// The leader's speed-up over the baseline's (Comparison::speed). Holm's family: each leader
   /// against all other rows of its temperature and rule.
   Tested speed;
   /// Trees and chains, without the baseline, that the leader is not told apart from.

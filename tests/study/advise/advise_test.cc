@@ -50,13 +50,13 @@ AdviceRequest on_costs(Engine& engine, const CostTable& table, AdviceRequest ask
     const Observed observed(engine, [&](const StepView& view) {
       if (!view.is_step()) return;
       trial.steps += 1.0;
-      trial.judged += static_cast<double>(view.verdict.path.size()) + 1.0;
+      trial.kept += static_cast<double>(view.verdict.path.size()) + 1.0;
       trial.drafted += view.tree.size();
       trial.verify_seconds += table.target.seconds(view.tree.nodes(), 50);
       trial.draft_seconds += static_cast<double>(view.draft_passes) * table.draft.seconds(1, 50);
     });
     engine.generate(prompts[prompt], options);
-    trial.tokens = trial.judged;
+    trial.tokens = trial.kept;
     trial.seconds = trial.verify_seconds + trial.draft_seconds;
     return trial;
   };

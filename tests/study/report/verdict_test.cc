@@ -27,13 +27,16 @@ class Times {
     for (std::size_t p = 0; p < prompts_; ++p) {
       const std::size_t place = (p * (2 * columns_.size() + 1)) % prompts_;
       const double share = static_cast<double>(place) / static_cast<double>(prompts_ - 1) - 0.5;
-      columns.judged_good.push_back(100.0);
+      columns.kept.push_back(100.0);
       columns.steps.push_back(50.0);
       columns.decoded.push_back(100.0);
       columns.decode_seconds.push_back(100.0 / speed * (1.0 + spread_ * share));
+      columns.plain_decoded.push_back(100.0);
+      columns.plain_seconds.push_back(1.0);
       seconds += columns.decode_seconds.back();
     }
     row.tokens_per_second.value = 100.0 * static_cast<double>(prompts_) / seconds;
+    row.speedup.value = row.tokens_per_second.value / 100.0;
     summary_.rows.push_back(row);
     columns_.push_back(columns);
   }
@@ -70,7 +73,7 @@ TEST(Verdict, NamesTheFastestTreeAndWhatItBeats) {
   const std::string words = times.sentence();
   EXPECT_TRUE(words.starts_with("Temperature 0.6, rejection: dyspec 16 is fastest, 1.40 [1."))
       << words;
-  EXPECT_NE(words.find("] times the tokens/s of chain 4 (p <0.001 after Holm, 11 prompts)."),
+  EXPECT_NE(words.find("] times the speed of chain 4 (p <0.001 after Holm, 11 prompts)."),
             std::string::npos)
       << words;
   const Table table = verdict_table(times.summary());
@@ -131,7 +134,7 @@ TEST(Verdict, HasNoIntervalOfFewPrompts) {
   EXPECT_FALSE(times.summary().verdicts.at(0).is_separable());
   EXPECT_EQ(times.sentence(),
             "Temperature 0.6, rejection: nothing is separable on 4 prompts, too few for an "
-            "interval; dyspec 16 made 2.00 times the tokens/s of plain decoding.");
+            "interval; dyspec 16 made 2.00 times the speed of plain decoding.");
 }
 
 TEST(Verdict, HasOneForEachTemperatureAndStarsTimesOfTwoRuns) {
