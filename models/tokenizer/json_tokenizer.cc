@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/byte_level.h"
+#include "models/tokenizer/code_points.h"
 #include "models/tokenizer/decoders.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/normalizers.h"
@@ -77,7 +78,7 @@ class JsonTokenizer final : public Tokenizer {
     return added != nullptr ? std::string_view(added->content) : model_->vocabulary().piece(token);
   }
 
-  std::vector<TokenId> encode(std::span<const TextPart> parts) const override {
+  std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const override {
     const JoinedText joined(parts);
     if (!is_valid_utf8(joined.text)) {
       throw_usage("the text is not valid UTF-8; convert it to UTF-8");
@@ -89,14 +90,22 @@ class JsonTokenizer final : public Tokenizer {
     const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
       return !token.steers || !joined.is_typed(begin, end);
     };
-    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed)) {
+    const AddedToken* const added = added_.find(before);
+    const bool continues = before != at_start && added == nullptr;
+    const std::string left = text_before(before);
+    // White space that the added token before takes to itself.
+    const std::size_t taken =
+        added != nullptr && added->rstrip ? leading_space(joined.text) : std::size_t{0};
+    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed, left)) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
-      NormalText normal{joined.text.substr(stretch.begin, stretch.end - stretch.begin),
-                        stretch.begin == 0};
-      encode_normalized(std::move(normal), joined.is_typed(stretch.begin, stretch.end), *loan.cache,
+      const std::size_t begin = std::max(stretch.begin, taken);
+      if (begin >= stretch.end) continue;
+      NormalText normal{joined.text.substr(begin, stretch.end - begin),
+                        begin == 0 && before == at_start, begin == 0 && continues};
+      encode_normalized(std::move(normal), joined.is_typed(begin, stretch.end), left, *loan.cache,
                         tokens);
     }
     return tokens;
@@ -110,6 +119,11 @@ class JsonTokenizer final : public Tokenizer {
     const AddedToken* added = added_.find(token);
     if (added != nullptr && added->special) return {};
     return decoders_.bytes_of(added != nullptr ? added->normal : piece(token));
+  }
+
+  std::string_view added_text(TokenId token) const override {
+    const AddedToken* added = added_.find(token);
+    return added != nullptr ? std::string_view(added->content) : std::string_view();
   }
 
   std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
@@ -148,21 +162,34 @@ class JsonTokenizer final : public Tokenizer {
     }
   }
 
-  void encode_normalized(NormalText normal, bool typed, WordCache& cache,
+  /// What stands before a text that is appended to this token; empty if that is no whole
+  /// character.
+  std::string text_before(TokenId token) const {
+    if (token < 0) return {};
+    std::string text(added_text(token));
+    if (text.empty()) text = bytes_of(token);
+    return is_valid_utf8(text) ? text : std::string();
+  }
+
+  /// `left` stands before the text if that continues it.
+  void encode_normalized(NormalText normal, bool typed, std::string_view left, WordCache& cache,
                          std::vector<TokenId>& tokens) const {
     for (const auto& normalizer : normalizers_) normalizer->apply(normal);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
     for (const TextStretch& stretch :
-         added_.split(normal.text, AddedTokens::Pass::normalized, allowed)) {
+         added_.split(normal.text, AddedTokens::Pass::normalized, allowed,
+                      normal.continues ? left : std::string_view())) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
       Words words;
       words.text = normal.text.substr(stretch.begin, stretch.end - stretch.begin);
-      words.words = {{0, words.text.size(), normal.at_start && stretch.begin == 0}};
+      const bool first = stretch.begin == 0;
+      words.words = {
+          {0, words.text.size(), normal.at_start && first, normal.continues && first}};
       for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
       for (const Word& word : words.words) encode_word(words.of(word), cache, tokens);
     }

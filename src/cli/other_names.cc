@@ -24,6 +24,7 @@ constexpr OtherNames table[] = {
     {Meaning::same, "draft", "-md --model-draft"},
     {Meaning::same, "prompt", "-p"},
     {Meaning::same, "prompt-file", "-f --file"},
+    {Meaning::same, "escape", "-e"},
     {Meaning::same, "system", "-sys --system-prompt"},
     {Meaning::same, "max-new-tokens", "-n --predict --n-predict"},
     {Meaning::same, "temperature", "--temp"},
@@ -98,8 +99,6 @@ constexpr OtherNames table[] = {
     {Meaning::none, "", "--no-display-prompt", "none is needed: only new text is written"},
     {Meaning::none, "", "--jinja", "none is needed: chat templates are always run"},
     {Meaning::none, "", "--mlock --no-mmap", "none is needed: weights are read into memory"},
-    {Meaning::none, "", "-e --escape --no-escape",
-     "prompts are taken as they are; in most shells $'two\\nlines' has a line break"},
     {Meaning::none, "", "-hf -hfd --hf-repo --hf-repo-draft",
      "coppice downloads nothing; name a Hugging Face folder with --target"},
     {Meaning::none, "",
@@ -141,6 +140,10 @@ std::vector<std::string> aliases_of(std::string_view option) {
     for_each_word(row.typed, [&](std::string_view word) { aliases.emplace_back(word); });
   }
   return aliases;
+}
+
+bool escapes(std::string_view typed) {
+  return typed == "-p" || typed == "-f" || typed == "--file";
 }
 
 std::string_view aliased(std::string_view typed) {

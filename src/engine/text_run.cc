@@ -149,8 +149,9 @@ bool TextRun::take(TokenId token) {
     return false;
   }
   result_.tokens.push_back(token);
+  const Tokenizer* const tokenizer = engine.tokenizer.get();
   const bool stopped =
-      stream_.push(engine.tokenizer ? engine.tokenizer->bytes_of(token) : std::string());
+      tokenizer != nullptr && stream_.push(tokenizer->bytes_of(token), tokenizer->added_text(token));
   if (stopped) {
     end(FinishReason::stop);
     result_.tokens.resize(stream_.tokens_before_stop());
