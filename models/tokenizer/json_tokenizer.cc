@@ -90,23 +90,18 @@ class JsonTokenizer final : public Tokenizer {
     const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
       return !token.steers || !joined.is_typed(begin, end);
     };
-    const AddedToken* const added = added_.find(before);
-    const bool continues = before != at_start && added == nullptr;
-    const std::string left = text_before(before);
-    // White space that the added token before takes to itself.
-    const std::size_t taken =
-        added != nullptr && added->rstrip ? leading_space(joined.text) : std::size_t{0};
-    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed, left)) {
+    const Left left = left_of(before, pass);
+    const std::size_t taken = left.takes_given ? leading_space(joined.text) : std::size_t{0};
+    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed, left.text)) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
       const std::size_t begin = std::max(stretch.begin, taken);
       if (begin >= stretch.end) continue;
-      NormalText normal{joined.text.substr(begin, stretch.end - begin),
-                        begin == 0 && before == at_start, begin == 0 && continues};
-      encode_normalized(std::move(normal), joined.is_typed(begin, stretch.end), left, *loan.cache,
-                        tokens);
+      encode_normalized(joined.text.substr(begin, stretch.end - begin),
+                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{},
+                        *loan.cache, tokens);
     }
     return tokens;
   }
@@ -162,34 +157,56 @@ class JsonTokenizer final : public Tokenizer {
     }
   }
 
-  /// What stands before a text that is appended to this token; empty if that is no whole
-  /// character.
-  std::string text_before(TokenId token) const {
-    if (token < 0) return {};
-    std::string text(added_text(token));
-    if (text.empty()) text = bytes_of(token);
-    return is_valid_utf8(text) ? text : std::string();
+  /// What stands to the left of a stretch of text. Nothing is said of a stretch that follows an
+  /// added token of the same text.
+  struct Left {
+    bool is_start = false;          ///< nothing does
+    bool in_word = false;           ///< ordinary text
+    bool normalized_along = false;  ///< text that is normalized as one with it
+    /// An added token that takes white space: of the text as given, or as normalized.
+    bool takes_given = false, takes_normalized = false;
+    std::string text;  ///< whole characters of it, if they are known
+  };
+
+  /// An added token that is looked for in normalized text does not part what is normalized. The
+  /// unknown token is ordinary text that has no piece.
+  Left left_of(TokenId before, AddedTokens::Pass pass) const {
+    Left left;
+    left.is_start = before == at_start;
+    if (left.is_start) return left;
+    const AddedToken* const added = before == model_->unknown() ? nullptr : added_.find(before);
+    left.text = added != nullptr ? added->content : bytes_of(before);
+    if (!is_valid_utf8(left.text)) left.text.clear();
+    left.in_word = added == nullptr;
+    const bool given =
+        added != nullptr && (!added->normalized || pass == AddedTokens::Pass::given_in_part);
+    left.normalized_along = !given;
+    left.takes_given = given && added->rstrip;
+    left.takes_normalized = added != nullptr && !given && added->rstrip;
+    return left;
   }
 
-  /// `left` stands before the text if that continues it.
-  void encode_normalized(NormalText normal, bool typed, std::string_view left, WordCache& cache,
+  void encode_normalized(std::string given, bool typed, const Left& left, WordCache& cache,
                          std::vector<TokenId>& tokens) const {
+    NormalText normal{std::move(given), left.is_start, left.normalized_along};
     for (const auto& normalizer : normalizers_) normalizer->apply(normal);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
+    const std::size_t taken = left.takes_normalized ? leading_space(normal.text) : std::size_t{0};
     for (const TextStretch& stretch :
          added_.split(normal.text, AddedTokens::Pass::normalized, allowed,
-                      normal.continues ? left : std::string_view())) {
+                      left.normalized_along ? left.text : std::string())) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
+      const std::size_t begin = std::max(stretch.begin, taken);
+      if (begin >= stretch.end) continue;
       Words words;
-      words.text = normal.text.substr(stretch.begin, stretch.end - stretch.begin);
-      const bool first = stretch.begin == 0;
-      words.words = {
-          {0, words.text.size(), normal.at_start && first, normal.continues && first}};
+      words.text = normal.text.substr(begin, stretch.end - begin);
+      const bool first = begin == 0;
+      words.words = {{0, words.text.size(), normal.at_start && first, left.in_word && first}};
       for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
       for (const Word& word : words.words) encode_word(words.of(word), cache, tokens);
     }

@@ -122,8 +122,8 @@ class MarkSpaces : public PreTokenizer {
   void apply(Words& words) const override {
     rewrite(words, [&](const Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark_);
-      const bool wanted = prefix_ == Prefix::always ? !word.continues
-                                                    : prefix_ == Prefix::first && word.at_start;
+      const bool wanted =
+          prefix_ == Prefix::always ? !word.continues : prefix_ == Prefix::first && word.at_start;
       if (wanted && !marked) out += mark_;
       for (const char c : text) {
         if (c == ' ') {

@@ -41,7 +41,8 @@ chat::Text own_text(const chat::Text& text) { return chat::Text(text.bytes()); }
 /// The same where `ranges` says so.
 chat::Text own_text(const chat::Text& text, const chat::Value& ranges, const std::string& where) {
   const auto refuse = [&] {
-    throw_usage(cat(where, ": \"", real_key, "\" must list pairs of bytes of the content, in order; ",
+    throw_usage(cat(where, ": \"", real_key,
+                    "\" must list pairs of bytes of the content, in order; ",
                     "leave it out, and all added tokens that the content spells are real"));
   };
   chat::Text out;

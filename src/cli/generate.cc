@@ -65,7 +65,8 @@ void check_prompt_options(const po::variables_map& values) {
   }
   const char* const escapes = values.count("no-escape") != 0 ? "no-escape" : "escape";
   if (values.count(escapes) != 0 && (messages || values.count("batch") != 0)) {
-    throw_usage(cat("--", escapes, " is for a prompt; --messages and --batch are taken as they are"));
+    throw_usage(
+        cat("--", escapes, " is for a prompt; --messages and --batch are taken as they are"));
   }
   if (messages && values.count("prompt") + values.count("prompt-file") > 0) {
     throw_usage("give only one of --messages, --prompt and --prompt-file");
@@ -88,7 +89,8 @@ int generate(const std::vector<std::string>& arguments) {
       "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]. "
       "Special tokens that an assistant's message spells are tokens, in all others they are text")(
       "continue-message",
-      "with --messages: continue the last message, which is an assistant's, instead of answering it");
+      "with --messages: continue the last message, which is an assistant's, instead of answering "
+      "it");
   po::options_description output("Output");
   output.add_options()("format",
                        po::value<std::string>()->default_value("text")->value_name("text|json"),

@@ -96,10 +96,11 @@ po::options_description prompt_options() {
       "a file that holds it; one newline at its end is dropped; -: standard input")(
       "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
       "escape",
-      "turn \\n, \\r, \\t, \\', \\\", \\\\ and \\xHH in the prompt into what they mean. llama.cpp's names, "
-      "-p, -f and --file, do so by themselves, as there; --prompt, --prompt-file and standard input "
-      "are otherwise taken as they are")(
-      "no-escape", "take what -p, -f and --file give as it is")(
+      "turn \\n, \\r, \\t, \\', \\\", \\\\ and \\xHH in the prompt into what they mean. "
+      "llama.cpp's names, "
+      "-p, -f and --file, do so by themselves, as there; --prompt, --prompt-file and standard "
+      "input "
+      "are otherwise taken as they are")("no-escape", "take what -p, -f and --file give as it is")(
       "no-bos",
       "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
   return d;
@@ -122,7 +123,8 @@ Prompt given_prompt(const po::variables_map& values) {
   if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
   if (values.count("prompt-ids") != 0) {
     for (const char* name : {"escape", "no-escape"}) {
-      if (values.count(name) != 0) throw_usage(cat("--", name, " is for a text, not for token ids"));
+      if (values.count(name) != 0)
+        throw_usage(cat("--", name, " is for a text, not for token ids"));
     }
     prompt.ids = true;
     prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);

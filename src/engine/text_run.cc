@@ -150,8 +150,8 @@ bool TextRun::take(TokenId token) {
   }
   result_.tokens.push_back(token);
   const Tokenizer* const tokenizer = engine.tokenizer.get();
-  const bool stopped =
-      tokenizer != nullptr && stream_.push(tokenizer->bytes_of(token), tokenizer->added_text(token));
+  const bool stopped = tokenizer != nullptr &&
+                       stream_.push(tokenizer->bytes_of(token), tokenizer->added_text(token));
   if (stopped) {
     end(FinishReason::stop);
     result_.tokens.resize(stream_.tokens_before_stop());
