@@ -207,7 +207,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   /// Finds a character of the private use areas that no piece holds and the model does not rewrite.
   /// It stands for text before another one: nothing joins it.
   void choose_seam() {
-    for (std::int32_t code = 0xE000; code < 0xF900; ++code) {
+    for (std::int32_t code = 0xEC00; code < 0xF900; ++code) {  // models know the first of the area
       std::string seam;
       tokenization::append_utf8(code, seam);
       const bool used = std::any_of(pieces_.begin(), pieces_.end(), [&](const auto& piece) {

@@ -22,33 +22,39 @@ const chat::Text* text_member(const chat::Value& message, std::string_view name)
   return value != nullptr && value->is_string() ? &value->text() : nullptr;
 }
 
-/// `message` with the mark behind its content, or behind the last text block of that, and in `said`
-/// the text before it; `said` stays empty if there is none.
-chat::Value with_mark(const chat::Value& message, const chat::Text& mark, chat::Text& said) {
-  const auto marked = [&](const chat::Value& text) {
-    said = text.text();
-    chat::Text longer = said;
+/// `message` with another value of `key`.
+chat::Value with(const chat::Value& message, std::string_view key, chat::Value value) {
+  std::vector<std::pair<chat::Value, chat::Value>> items = message.as_dict().items;
+  for (auto& [name, old] : items) {
+    if (name.text().view() == key) old = std::move(value);
+  }
+  return chat::Value::dict(std::move(items));
+}
+
+/// A message with a mark behind its content, or behind the last block of text in that.
+struct MarkedMessage {
+  chat::Value message;
+  chat::Text said;  ///< before the mark
+};
+
+/// Nothing: the message has no text.
+std::optional<MarkedMessage> marked(const chat::Value& message, const chat::Text& mark,
+                                    std::string_view key = "content") {
+  if (const chat::Text* const text = text_member(message, key)) {
+    chat::Text longer = *text;
     longer.append(mark);
-    return chat::Value(std::move(longer));
-  };
-  const auto with = [](const chat::Value& dict, std::string_view key, chat::Value value) {
-    std::vector<std::pair<chat::Value, chat::Value>> items = dict.as_dict().items;
-    for (auto& [name, old] : items) {
-      if (name.text().view() == key) old = std::move(value);
-    }
-    return chat::Value::dict(std::move(items));
-  };
-  const chat::Value* const content = message.as_dict().named("content");
-  if (content == nullptr) return message;
-  if (content->is_string()) return with(message, "content", marked(*content));
-  if (!content->is_list()) return message;
+    return MarkedMessage{with(message, key, chat::Value(std::move(longer))), *text};
+  }
+  const chat::Value* const content = message.as_dict().named(key);
+  if (content == nullptr || !content->is_list()) return std::nullopt;
   std::vector<chat::Value> blocks = content->as_list().items;
   for (std::size_t i = blocks.size(); i-- > 0;) {
     if (!blocks[i].is_dict() || text_member(blocks[i], "text") == nullptr) continue;
-    blocks[i] = with(blocks[i], "text", marked(*blocks[i].as_dict().named("text")));
-    return with(message, "content", chat::Value::list(std::move(blocks)));
+    MarkedMessage block = *marked(blocks[i], mark, "text");
+    blocks[i] = std::move(block.message);
+    return MarkedMessage{with(message, key, chat::Value::list(std::move(blocks))), block.said};
   }
-  return message;
+  return std::nullopt;
 }
 
 // NAME=VALUE, with VALUE as JSON if it is, else as text.
@@ -175,14 +181,14 @@ chat::Text Conversation::text_to_continue() const {
   if (!template_) return text();
   // Where the message ends is known by a mark that the template takes for its last word.
   const chat::Text mark("COPPICE_CONTINUES_HERE ", true);
-  chat::Text said;
+  const std::optional<MarkedMessage> begun = marked(last, mark);
+  if (!begun) throw_usage(cat(option, "the last message has no text; give it a content"));
   std::vector<chat::Value> messages = messages_;
-  messages.back() = with_mark(last, mark, said);
-  if (said.empty()) throw_usage(cat(option, "the last message has no text; give it some content"));
+  messages.back() = begun->message;
   const chat::Text whole = template_->render(chat::Value::list(messages), false, template_values_);
   const std::string stripped_mark = mark.bytes().substr(0, mark.size() - 1);
   const std::size_t end = whole.view().rfind(stripped_mark);
-  const chat::Text words = chat::stripped(said, nullptr, true, true);
+  const chat::Text words = chat::stripped(begun->said, nullptr, true, true);
   if (end == std::string::npos || whole.view().find(words.view()) == std::string::npos) {
     throw_failure(cat(option, "the chat template does not write the last message as it is; ",
                       "leave the option out, or use --no-template"));

@@ -171,6 +171,10 @@ TEST_F(SavedChat, ContinuesAsTheTemplateTrims) {
   EXPECT_EQ(prompt_tokens("(m.content | trim)"), 6 + 3);
   EXPECT_EQ(prompt_tokens("m.content.rstrip()"), 6 + 4);
   EXPECT_EQ(prompt_tokens("m.content.lstrip()"), 6 + 5);
+  // An empty message is continued from its beginning.
+  const Json none =
+      Json::parse(R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": ""}])");
+  EXPECT_EQ(generated(none, "--continue-message")["prompt_tokens"], 5);
 }
 
 TEST_F(SavedChat, RefusesToContinueInOneLine) {

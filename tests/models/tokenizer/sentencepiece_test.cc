@@ -250,14 +250,14 @@ TEST(Tokenizer, MakesControlPiecesOfTextThatNobodyTyped) {
 TEST(Tokenizer, AppendsWhatTheLibraryJoins) {
   std::mt19937 random(7);
   const std::vector<std::string> some = {
-      "a", "b", "ab", " ", "  ", "<<", "z", "\xEE\x80\x80", "\xEE\x80\x81", "\u00e9", "zz", "<s>"};
+      "a", "b", "ab", " ", "  ", "<<", "z", "\xEE\xB0\x80", "\xEE\xB0\x81", "\u00e9", "zz", "<s>"};
   int seams = 0;
   for (int kind = 0; kind < 8; ++kind) {
     Proto proto = letters();
     proto.normalizer = Proto::bytes_field(1, "identity") + Proto::number_field(3, kind & 1) +
                        Proto::number_field(4, kind >> 1 & 1);
     proto.byte_fallback = (kind & 4) != 0;
-    proto.piece("\xEE\x80\x80", PieceKind::normal);
+    proto.piece("\xEE\xB0\x80", PieceKind::normal);
     for (int byte = 0; byte < 256 && proto.byte_fallback; ++byte) {
       char text[8];
       std::snprintf(text, sizeof text, "<0x%02X>", byte);
