@@ -63,12 +63,13 @@ void check_prompt_options(const po::variables_map& values) {
   if (values.count("continue-message") != 0 && !messages) {
     throw_usage("--continue-message needs --messages, whose last one it continues");
   }
+  const bool prompted = values.count("prompt") + values.count("prompt-file") > 0;
   const char* const escapes = values.count("no-escape") != 0 ? "no-escape" : "escape";
-  if (values.count(escapes) != 0 && (messages || values.count("batch") != 0)) {
+  if (values.count(escapes) != 0 && !prompted && (messages || values.count("batch") != 0)) {
     throw_usage(
         cat("--", escapes, " is for a prompt; --messages and --batch are taken as they are"));
   }
-  if (messages && values.count("prompt") + values.count("prompt-file") > 0) {
+  if (messages && prompted) {
     throw_usage("give only one of --messages, --prompt and --prompt-file");
   }
   if (chats && values.count("prompt-ids") != 0) {

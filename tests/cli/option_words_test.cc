@@ -91,6 +91,7 @@ TEST_F(OptionWords, EscapesAreThoseOfLlamaCpp) {
   expect_error(command + "-e --prompt-ids 1,2", 2, "--escape is for a text");
   expect_error(command + "--no-escape --messages x", 2, "--no-escape is for a prompt");
   expect_error(command + "-e --batch x", 2, "--escape is for a prompt");
+  expect_error(command + "-p x --messages x", 2, "only one of --messages, --prompt");
   expect_error("chat -e", 2, "which this command does not have");
   const std::string help = run("generate --help").out;
   for (const char* says : {"--escape", "--no-escape", "llama.cpp's names", "-e for --escape"}) {
