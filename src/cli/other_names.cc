@@ -142,9 +142,7 @@ std::vector<std::string> aliases_of(std::string_view option) {
   return aliases;
 }
 
-bool escapes(std::string_view typed) {
-  return typed == "-p" || typed == "-f" || typed == "--file";
-}
+bool escapes(std::string_view typed) { return typed == "-p" || typed == "-f" || typed == "--file"; }
 
 std::string_view aliased(std::string_view typed) {
   const OtherNames* const row = row_of(typed);
