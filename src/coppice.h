@@ -154,6 +154,8 @@ struct GenerateOptions {
   /// earlier text would decide the sizes of a later one, whose law is then not exactly the
   /// target's.
   std::uint64_t stream = 0;
+  /// The text ends before the first of these that it holds. A special token, which is not shown, is
+  /// looked for as it is spelt: "<|im_end|>" stops at that token.
   std::vector<std::string> stop;
   bool ignore_eos = false;
   bool add_bos = true;  ///< of a text prompt: BOS, and what tokenizer.json puts around it
@@ -366,8 +368,10 @@ class COPPICE_API Engine {
   JudgedTree judge_tree(std::string_view prompt, const GenerateOptions& options);
   JudgedTree judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options);
 
+  /// Of a text that begins a sequence. One that is appended may have other tokens: generate() of a
+  /// Sequence takes it as a text.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos = true) const;
-  /// Valid UTF-8; bytes that are none are replaced by U+FFFD.
+  /// Valid UTF-8: U+FFFD stands for each longest beginning of a character that is not complete.
   std::string detokenize(std::span<const TokenId> tokens) const;
   bool has_tokenizer() const;
   bool has_draft() const;
@@ -388,7 +392,8 @@ class COPPICE_API Engine {
 
 /// A text that grows call by call: each generate() appends the prompt, which may be empty if there
 /// are tokens, to what is there, then the tokens it returns (not an end token, not what reached
-/// into a stop text). Between calls its KV stays in memory, where other texts find it, too, until
+/// into a stop text). A prompt given as text goes on with what is there: the tokenizer puts no space
+/// of its own before it. Between calls its KV stays in memory, where other texts find it, too, until
 /// texts lack memory: the least recently used goes first, and is computed again when it is needed.
 /// A call that throws leaves it as it was, but that under Acceptance::rejection the next one has
 /// other random numbers. Statistics::prompt_tokens counts all tokens before the new ones.

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "engine/text_stream.h"
+#include "base/utf8.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace coppice {

@@ -128,7 +128,7 @@ AddedTokens::Finder AddedTokens::finder(Pass pass) const {
 }
 
 std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
-                                            const Allowed& allowed) const {
+                                            const Allowed& allowed, std::string_view before) const {
   const Finder& finder = finders_[static_cast<std::size_t>(pass)];
   std::vector<TextStretch> out;
   std::size_t done = 0;
@@ -151,9 +151,10 @@ std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
     }
     std::size_t begin = at, end = at + length;
     at = end;
-    if (found->single_word &&
-        (word_borders().word_before(text, begin) || word_borders().word_at(text, end))) {
-      continue;
+    if (found->single_word) {
+      const bool after_word = begin > 0 ? word_borders().word_before(text, begin)
+                                        : word_borders().word_before(before, before.size());
+      if (after_word || word_borders().word_at(text, end)) continue;
     }
     if (found->lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
     if (found->rstrip) end += leading_space(text.substr(end));

@@ -43,8 +43,9 @@ class AddedTokens {
   /// Whether a token may stand at [begin, end).
   using Allowed = std::function<bool(const AddedToken&, std::size_t begin, std::size_t end)>;
   /// Cuts `text`, leftmost and longest first. Stretches cover it, but for white space that two
-  /// tokens both claim.
-  std::vector<TextStretch> split(std::string_view text, Pass pass, const Allowed& allowed) const;
+  /// tokens both claim. `before` is text that stands before it.
+  std::vector<TextStretch> split(std::string_view text, Pass pass, const Allowed& allowed,
+                                 std::string_view before = {}) const;
 
   const AddedToken* find(TokenId id) const;
   const std::vector<AddedToken>& tokens() const { return tokens_; }

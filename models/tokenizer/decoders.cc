@@ -14,24 +14,6 @@ namespace {
 
 constexpr const char* replacement_character = "\xEF\xBF\xBD";
 
-/// Valid UTF-8: each longest beginning of a character that is not completed becomes U+FFFD.
-std::string to_text(std::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const int length = utf8_sequence(bytes);
-    if (length > 0) {
-      text += bytes.substr(0, static_cast<std::size_t>(length));
-      bytes.remove_prefix(static_cast<std::size_t>(length));
-      continue;
-    }
-    std::size_t bad = 1;
-    while (bad < bytes.size() && utf8_sequence(bytes.substr(0, bad + 1)) < 0) ++bad;
-    text += replacement_character;
-    bytes.remove_prefix(bad);
-  }
-  return text;
-}
-
 void join(std::vector<std::string>& pieces) {
   std::string text;
   for (const std::string& piece : pieces) text += piece;
@@ -43,7 +25,7 @@ class SpeltBytes : public Decoder {
   void apply(std::vector<std::string>& pieces) const override {
     for (std::string& piece : pieces) inside(piece);
     join(pieces);
-    pieces.front() = to_text(pieces.front());
+    pieces.front() = to_valid_utf8(pieces.front());
   }
   void inside(std::string& piece) const override { piece = ByteAlphabet::get().bytes_of(piece); }
 };

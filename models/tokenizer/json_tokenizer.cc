@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/byte_level.h"
+#include "models/tokenizer/code_points.h"
 #include "models/tokenizer/decoders.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/normalizers.h"
@@ -77,7 +78,7 @@ class JsonTokenizer final : public Tokenizer {
     return added != nullptr ? std::string_view(added->content) : model_->vocabulary().piece(token);
   }
 
-  std::vector<TokenId> encode(std::span<const TextPart> parts) const override {
+  std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const override {
     const JoinedText joined(parts);
     if (!is_valid_utf8(joined.text)) {
       throw_usage("the text is not valid UTF-8; convert it to UTF-8");
@@ -89,15 +90,18 @@ class JsonTokenizer final : public Tokenizer {
     const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
       return !token.steers || !joined.is_typed(begin, end);
     };
-    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed)) {
+    const Left left = left_of(before, pass);
+    const std::size_t taken = left.takes_given ? leading_space(joined.text) : std::size_t{0};
+    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed, left.text)) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
-      NormalText normal{joined.text.substr(stretch.begin, stretch.end - stretch.begin),
-                        stretch.begin == 0};
-      encode_normalized(std::move(normal), joined.is_typed(stretch.begin, stretch.end), *loan.cache,
-                        tokens);
+      const std::size_t begin = std::max(stretch.begin, taken);
+      if (begin >= stretch.end) continue;
+      encode_normalized(joined.text.substr(begin, stretch.end - begin),
+                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{},
+                        *loan.cache, tokens);
     }
     return tokens;
   }
@@ -110,6 +114,11 @@ class JsonTokenizer final : public Tokenizer {
     const AddedToken* added = added_.find(token);
     if (added != nullptr && added->special) return {};
     return decoders_.bytes_of(added != nullptr ? added->normal : piece(token));
+  }
+
+  std::string_view added_text(TokenId token) const override {
+    const AddedToken* added = added_.find(token);
+    return added != nullptr ? std::string_view(added->content) : std::string_view();
   }
 
   std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
@@ -148,21 +157,56 @@ class JsonTokenizer final : public Tokenizer {
     }
   }
 
-  void encode_normalized(NormalText normal, bool typed, WordCache& cache,
+  /// What stands to the left of a stretch of text. Nothing is said of a stretch that follows an
+  /// added token of the same text.
+  struct Left {
+    bool is_start = false;          ///< nothing does
+    bool in_word = false;           ///< ordinary text
+    bool normalized_along = false;  ///< text that is normalized as one with it
+    /// An added token that takes white space: of the text as given, or as normalized.
+    bool takes_given = false, takes_normalized = false;
+    std::string text;  ///< whole characters of it, if they are known
+  };
+
+  /// An added token that is looked for in normalized text does not part what is normalized. The
+  /// unknown token is ordinary text that has no piece.
+  Left left_of(TokenId before, AddedTokens::Pass pass) const {
+    Left left;
+    left.is_start = before == at_start;
+    if (left.is_start) return left;
+    const AddedToken* const added = before == model_->unknown() ? nullptr : added_.find(before);
+    left.text = added != nullptr ? added->content : bytes_of(before);
+    if (!is_valid_utf8(left.text)) left.text.clear();
+    left.in_word = added == nullptr;
+    const bool given =
+        added != nullptr && (!added->normalized || pass == AddedTokens::Pass::given_in_part);
+    left.normalized_along = !given;
+    left.takes_given = given && added->rstrip;
+    left.takes_normalized = added != nullptr && !given && added->rstrip;
+    return left;
+  }
+
+  void encode_normalized(std::string given, bool typed, const Left& left, WordCache& cache,
                          std::vector<TokenId>& tokens) const {
+    NormalText normal{std::move(given), left.is_start, left.normalized_along};
     for (const auto& normalizer : normalizers_) normalizer->apply(normal);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
+    const std::size_t taken = left.takes_normalized ? leading_space(normal.text) : std::size_t{0};
     for (const TextStretch& stretch :
-         added_.split(normal.text, AddedTokens::Pass::normalized, allowed)) {
+         added_.split(normal.text, AddedTokens::Pass::normalized, allowed,
+                      left.normalized_along ? left.text : std::string())) {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
         continue;
       }
+      const std::size_t begin = std::max(stretch.begin, taken);
+      if (begin >= stretch.end) continue;
       Words words;
-      words.text = normal.text.substr(stretch.begin, stretch.end - stretch.begin);
-      words.words = {{0, words.text.size(), normal.at_start && stretch.begin == 0}};
+      words.text = normal.text.substr(begin, stretch.end - begin);
+      const bool first = begin == 0;
+      words.words = {{0, words.text.size(), normal.at_start && first, left.in_word && first}};
       for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
       for (const Word& word : words.words) encode_word(words.of(word), cache, tokens);
     }

@@ -62,7 +62,7 @@ class Strip : public Normalizer {
   Strip(bool left, bool right) : left_(left), right_(right) {}
   void apply(NormalText& text) const override {
     if (right_) text.text.resize(text.text.size() - trailing_space(text.text));
-    const std::size_t cut = left_ ? leading_space(text.text) : 0;
+    const std::size_t cut = left_ && !text.continues ? leading_space(text.text) : 0;
     if (cut > 0) text.at_start = false;
     text.text.erase(0, cut);
   }
@@ -75,7 +75,7 @@ class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
   void apply(NormalText& text) const override {
-    if (!text.text.empty()) text.text.insert(0, prefix_);
+    if (!text.text.empty() && !text.continues) text.text.insert(0, prefix_);
   }
   bool keeps_bytes() const override { return true; }
 

@@ -11,7 +11,8 @@ namespace coppice::tokenization {
 
 struct NormalText {
   std::string text;
-  bool at_start = false;  ///< its first character stood at the whole text's beginning
+  bool at_start = false;   ///< its first character stood at the whole text's beginning
+  bool continues = false;  ///< text stands before it, which it was cut from
 };
 
 class Normalizer {

@@ -98,8 +98,8 @@ void rewrite(Words& words, const Rewriter& rewriter) {
 class PrefixSpace : public PreTokenizer {
  public:
   void apply(Words& words) const override {
-    rewrite(words, [](const Word&, std::string_view text, std::string& out) {
-      if (!text.starts_with(' ')) out += ' ';
+    rewrite(words, [](const Word& word, std::string_view text, std::string& out) {
+      if (!text.starts_with(' ') && !word.continues) out += ' ';
       out += text;
     });
   }
@@ -122,7 +122,8 @@ class MarkSpaces : public PreTokenizer {
   void apply(Words& words) const override {
     rewrite(words, [&](const Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark_);
-      const bool wanted = prefix_ == Prefix::always || (prefix_ == Prefix::first && word.at_start);
+      const bool wanted =
+          prefix_ == Prefix::always ? !word.continues : prefix_ == Prefix::first && word.at_start;
       if (wanted && !marked) out += mark_;
       for (const char c : text) {
         if (c == ' ') {

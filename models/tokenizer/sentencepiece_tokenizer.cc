@@ -10,6 +10,7 @@
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "models/tokenizer/byte_pieces.h"
+#include "models/tokenizer/code_points.h"
 #include "models/tokenizer/sentencepiece_file.h"
 
 namespace coppice {
@@ -102,6 +103,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     keeps_all_text_ = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
     drops_first_space_ = model.add_dummy_prefix || model.remove_extra_whitespaces;
     pieces_ = std::move(model.pieces);
+    choose_seam();
     frame_ = read_frame(path.parent_path() / "tokenizer_config.json");
   }
 
@@ -112,23 +114,25 @@ class SentencepieceTokenizer final : public Tokenizer {
     return is_known(token) ? std::string_view(at(token).text) : std::string_view();
   }
 
-  std::vector<TokenId> encode(std::span<const TextPart> parts) const override {
+  std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const override {
     std::vector<TokenId> tokens;
     std::string text;  // since the last control piece
+    bool continues = before != at_start && added_text(before).empty();
     for (const TextPart& part : parts) {
       std::string_view rest = part.text;
       while (!part.typed && !rest.empty()) {
         const auto [begin, control] = first_control(rest);
         if (control < 0) break;
         text += rest.substr(0, begin);
-        append(text, tokens);
+        append(text, continues, tokens);
+        continues = false;
         text.clear();
         tokens.push_back(control);
         rest.remove_prefix(begin + at(control).text.size());
       }
       text += rest;
     }
-    append(text, tokens);
+    append(text, continues, tokens);
     return tokens;
   }
 
@@ -144,6 +148,12 @@ class SentencepieceTokenizer final : public Tokenizer {
 
   std::string bytes_of(TokenId token) const override {
     return is_known(token) ? bytes_[static_cast<std::size_t>(token)] : std::string();
+  }
+
+  std::string_view added_text(TokenId token) const override {
+    return is_known(token) && at(token).kind == PieceKind::control
+               ? std::string_view(at(token).text)
+               : std::string_view();
   }
 
   std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
@@ -194,12 +204,51 @@ class SentencepieceTokenizer final : public Tokenizer {
     return found;
   }
 
-  void append(std::string_view text, std::vector<TokenId>& tokens) const {
+  /// Finds a character of the private use areas that no piece holds and the model does not rewrite.
+  /// It stands for text before another one: nothing joins it.
+  void choose_seam() {
+    for (std::int32_t code = 0xEC00; code < 0xF900; ++code) {  // models know the first of the area
+      std::string seam;
+      tokenization::append_utf8(code, seam);
+      const bool used = std::any_of(pieces_.begin(), pieces_.end(), [&](const auto& piece) {
+        return piece.text.find(seam) != std::string::npos;
+      });
+      if (used) continue;
+      const std::vector<TokenId> alone = after_seam("", seam), doubled = after_seam(seam, seam);
+      if (!alone.empty() || doubled.empty()) continue;
+      seam_ = std::move(seam);
+      return;
+    }
+  }
+
+  static void check(const sentencepiece::util::Status& status) {
+    if (status.ok()) return;
+    throw_failure(cat("sentencepiece cannot encode the text: ", quote(status.ToString())));
+  }
+
+  /// Ids of the tokens of `seam` and `text` that hold any of `text`.
+  std::vector<TokenId> after_seam(std::string_view text, std::string_view seam) const {
+    sentencepiece::ImmutableSentencePieceText encoded;
+    check(processor_.Encode(cat(seam, text), encoded.mutable_proto()));
+    std::vector<TokenId> ids;
+    for (const auto& piece : encoded.pieces()) {
+      if (piece.begin() >= seam.size() || piece.end() > seam.size()) {
+        ids.push_back(static_cast<TokenId>(piece.id()));
+      }
+    }
+    return ids;
+  }
+
+  /// Appends the tokens of a text. `continues`: it goes on with text, so that the library, which
+  /// would begin a text with a word mark or drop its leading spaces, is shown something before it.
+  void append(std::string_view text, bool continues, std::vector<TokenId>& tokens) const {
     if (text.empty()) return;
     if (!is_valid_utf8(text)) throw_usage("the text is not valid UTF-8; convert it to UTF-8");
     std::vector<int> ids;
-    if (const auto encoded = processor_.Encode(text, &ids); !encoded.ok()) {
-      throw_failure(cat("sentencepiece cannot encode the text: ", quote(encoded.ToString())));
+    if (continues) {
+      ids = after_seam(text, seam_);
+    } else {
+      check(processor_.Encode(text, &ids));
     }
     if (text.find('\0') != text.npos) {
       // It is one of the tokens, or it was lost.
@@ -215,6 +264,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   std::vector<SentencepieceFile::Piece> pieces_;
   std::vector<std::string> bytes_;  ///< by piece: what it adds to a text
   std::vector<TokenId> control_;
+  std::string seam_;
   Frame frame_;
   bool drops_first_space_ = false;
   std::uint64_t longest_ = 1;    ///< bytes of a piece

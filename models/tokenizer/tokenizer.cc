@@ -38,14 +38,14 @@ bool Tokenizer::same_file(const fs::path& one, const fs::path& other) {
                        read_file(other / name, "", largest_tokenizer_file);
 }
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text) const {
+std::vector<TokenId> Tokenizer::encode(std::string_view text, TokenId before) const {
   const TextPart part{text, false};
-  return encode(std::span(&part, 1));
+  return encode(std::span(&part, 1), before);
 }
 
-std::vector<TokenId> Tokenizer::encode_typed(std::string_view text) const {
+std::vector<TokenId> Tokenizer::encode_typed(std::string_view text, TokenId before) const {
   const TextPart part{text, true};
-  return encode(std::span(&part, 1));
+  return encode(std::span(&part, 1), before);
 }
 
 std::uint64_t Tokenizer::bytes_at_most(std::uint64_t tokens, std::uint64_t longest,

@@ -37,18 +37,28 @@ class Tokenizer {
 
   virtual ~Tokenizer() = default;
 
+  /// What encode() may be told in place of the token before a text: there is none, or it is one of
+  /// ordinary text, whichever.
+  static constexpr TokenId at_start = -1, after_text = -2;
+
   /// Token ids of a text, without those that the tokenizer puts around one (see framed()). A
-  /// special token that is spelt in the text becomes that token.
-  std::vector<TokenId> encode(std::string_view text) const;
+  /// special token that is spelt in the text becomes that token. `before` is the last of the tokens
+  /// that the text is appended to: behind ordinary text nothing is put before the first word, and
+  /// the text's leading spaces stay; behind a special token it is treated as it would be if one
+  /// text spelt both.
+  std::vector<TokenId> encode(std::string_view text, TokenId before = at_start) const;
   /// The same, but a special token that is spelt in the text stays text.
-  std::vector<TokenId> encode_typed(std::string_view text) const;
+  std::vector<TokenId> encode_typed(std::string_view text, TokenId before = at_start) const;
   /// Token ids of the parts' joined text: special tokens are found only where no byte of them was
   /// typed; all else is split as if one had written it, so that a token may reach from part to
   /// part. Special means what the file calls an added token, unless it is only white space (some
   /// files leave role marks without the mark "special"); in a tokenizer.model, control pieces.
   /// Throws Error(usage) if the text is not valid UTF-8, or holds a NUL byte that the tokenizer
   /// would lose.
-  virtual std::vector<TokenId> encode(std::span<const TextPart> parts) const = 0;
+  virtual std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const = 0;
+  std::vector<TokenId> encode(std::span<const TextPart> parts) const {
+    return encode(parts, at_start);
+  }
   /// Puts around a text what the model expects there: what tokenizer.json's post-processor says,
   /// or for a tokenizer.model `bos`, the config's (-1: none).
   virtual std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const = 0;
@@ -65,6 +75,9 @@ class Tokenizer {
   /// The bytes that a token adds inside a text (nothing for special tokens and ids without a
   /// piece). Not necessarily valid UTF-8 on its own.
   virtual std::string bytes_of(TokenId token) const = 0;
+  /// How a text spells an added token (in a tokenizer.model a control piece), shown or not; empty
+  /// for all other tokens.
+  virtual std::string_view added_text(TokenId token) const = 0;
   /// What the tokens spell as a whole text, without the space that the tokenizer puts before a
   /// first word. Special tokens are left out unless `with_special`.
   virtual std::string decode(std::span<const TokenId> tokens, bool with_special = false) const = 0;

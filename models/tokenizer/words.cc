@@ -56,7 +56,8 @@ void append_words(const Word& word, std::vector<Stretch>& stretches, Delimiters 
   for (std::size_t i = 0; i < kept; ++i) {
     const Stretch& one = stretches[i];
     if (one.begin == one.end) continue;
-    out.push_back({one.begin, one.end, word.at_start && one.begin == word.begin});
+    const bool first = one.begin == word.begin;
+    out.push_back({one.begin, one.end, word.at_start && first, word.continues && first});
   }
 }
 

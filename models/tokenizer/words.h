@@ -12,7 +12,8 @@ namespace coppice::tokenization {
 
 struct Word {
   std::size_t begin = 0, end = 0;
-  bool at_start = false;  ///< begins where the whole text begins
+  bool at_start = false;   ///< begins where the whole text begins
+  bool continues = false;  ///< goes on with a word that stands before the text
 };
 
 struct Words {

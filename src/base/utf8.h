@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace coppice {
@@ -35,6 +36,27 @@ inline int utf8_sequence(std::string_view text) {
     high = 0xbf;
   }
   return length;
+}
+
+/// Bytes of what one U+FFFD stands for at the beginning of `text`, where no character is complete:
+/// the longest beginning of a character, at least one byte. This is what Unicode recommends, and
+/// what Python and Rust do.
+inline std::size_t broken_utf8(std::string_view text) {
+  std::size_t bytes = 1;
+  while (bytes < text.size() && utf8_sequence(text.substr(0, bytes + 1)) < 0) ++bytes;
+  return bytes;
+}
+
+/// `bytes` with U+FFFD in place of each longest sequence that is no UTF-8.
+inline std::string to_valid_utf8(std::string_view bytes) {
+  std::string text;
+  while (!bytes.empty()) {
+    const int valid = utf8_sequence(bytes);
+    const std::size_t length = valid > 0 ? static_cast<std::size_t>(valid) : broken_utf8(bytes);
+    text += valid > 0 ? bytes.substr(0, length) : std::string_view("\xEF\xBF\xBD");
+    bytes.remove_prefix(length);
+  }
+  return text;
 }
 
 inline bool is_valid_utf8(std::string_view text) {

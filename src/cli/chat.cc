@@ -157,8 +157,8 @@ int chat(const std::vector<std::string>& arguments) {
                         po::value<std::int32_t>()->default_value(512)->value_name("N"),
                         "most tokens of an answer")(
       "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
-      "end an answer before this text (may be given several times)")(
-      "no-bos", "with --no-template: put no beginning-of-sequence token before the text");
+      "end an answer before this text, which may spell special tokens (may be given several "
+      "times)")("no-bos", "with --no-template: put no beginning-of-sequence token before the text");
   all.add(conversation_options())
       .add(answers)
       .add(model_options())

@@ -4,7 +4,9 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/answer_text.h"
 #include "cli/one_request.h"
+#include "engine/access.h"
 
 namespace coppice::cli {
 
@@ -50,13 +52,17 @@ Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_tok
   const Outcome outcome = write_request(engine_, request, stop);
   const Generation& result = outcome.samples.front();
   taken_back_ = false;
-  kept_ = whole.bytes() + result.text;
   marks_.push_back(prompt);
-  const auto answered = sequence_.tokens().subspan(static_cast<std::size_t>(prompt.tokens));
+  const auto begun = static_cast<std::size_t>(prompt.tokens);
+  const TokenId last = sequence_.tokens()[begun - 1];
+  const auto answered = sequence_.tokens().subspan(begun);
+  const Tokenizer& tokenizer = EngineAccess(engine_).tokenizer();
+  const chat::Text said = answer_text(tokenizer, last, answered, result.text);
+  kept_ = whole.bytes() + said.bytes();
   // If a stop text cut a token in two, the answer's end is no place to go on from.
   const bool exact = engine_.detokenize(answered) == result.text;
-  if (exact && !result.text.empty()) marks_.push_back({kept_.size(), length()});
-  conversation_.add("assistant", result.text);
+  if (exact && !said.empty()) marks_.push_back({kept_.size(), length()});
+  conversation_.add(answer_message(tokenizer, last, said));
   request_.stream += 1;
   return result;
 }
@@ -78,7 +84,8 @@ std::vector<TokenId> ChatSession::cut_back(const chat::Text& whole) {
   const Mark end = marks_.empty() ? Mark{0, 0} : marks_.back();
   const chat::Text rest = whole.substr(end.bytes);
   std::vector<TokenId> tokens =
-      tokens_of(engine_, rest, conversation_.raw(), request_.add_bos, end.tokens);
+      tokens_of(engine_, rest, conversation_.raw(), request_.add_bos,
+                sequence_.tokens().first(static_cast<std::size_t>(end.tokens)));
   sequence_.rewind(end.tokens);
   return tokens;
 }

@@ -7,6 +7,8 @@
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/json.h"
+#include "chat/unicode.h"
+#include "cli/answer_text.h"
 #include "engine/access.h"
 #include "models/config.h"
 
@@ -18,6 +20,41 @@ namespace fs = std::filesystem;
 const chat::Text* text_member(const chat::Value& message, std::string_view name) {
   const chat::Value* value = message.as_dict().named(name);
   return value != nullptr && value->is_string() ? &value->text() : nullptr;
+}
+
+/// `message` with another value of `key`.
+chat::Value with(const chat::Value& message, std::string_view key, chat::Value value) {
+  std::vector<std::pair<chat::Value, chat::Value>> items = message.as_dict().items;
+  for (auto& [name, old] : items) {
+    if (name.text().view() == key) old = std::move(value);
+  }
+  return chat::Value::dict(std::move(items));
+}
+
+/// A message with a mark behind its content, or behind the last block of text in that.
+struct MarkedMessage {
+  chat::Value message;
+  chat::Text said;  ///< before the mark
+};
+
+/// Nothing: the message has no text.
+std::optional<MarkedMessage> marked(const chat::Value& message, const chat::Text& mark,
+                                    std::string_view key = "content") {
+  if (const chat::Text* const text = text_member(message, key)) {
+    chat::Text longer = *text;
+    longer.append(mark);
+    return MarkedMessage{with(message, key, chat::Value(std::move(longer))), *text};
+  }
+  const chat::Value* const content = message.as_dict().named(key);
+  if (content == nullptr || !content->is_list()) return std::nullopt;
+  std::vector<chat::Value> blocks = content->as_list().items;
+  for (std::size_t i = blocks.size(); i-- > 0;) {
+    if (!blocks[i].is_dict() || text_member(blocks[i], "text") == nullptr) continue;
+    MarkedMessage block = *marked(blocks[i], mark, "text");
+    blocks[i] = std::move(block.message);
+    return MarkedMessage{with(message, key, chat::Value::list(std::move(blocks))), block.said};
+  }
+  return std::nullopt;
 }
 
 // NAME=VALUE, with VALUE as JSON if it is, else as text.
@@ -106,7 +143,8 @@ void Conversation::add_list(const chat::Value& list, const std::string& where) {
     if (!system_.empty() && text_member(message, "role")->view() == "system") {
       throw_usage(cat(where, ": it has a system message; leave out --system, or that message"));
     }
-    messages_.push_back(message);
+    const bool answer = text_member(message, "role")->view() == "assistant";
+    messages_.push_back(answer ? owned_answer(message, cat(where, ": message ", number)) : message);
   }
 }
 
@@ -132,16 +170,45 @@ chat::Text Conversation::text() const {
   return out;
 }
 
+chat::Text Conversation::text_to_continue() const {
+  const std::string option = "--continue-message: ";
+  const chat::Value& last = messages_.back();
+  const std::string& role = text_member(last, "role")->bytes();
+  if (role != "assistant") {
+    throw_usage(cat(option, "the last message is of the role ", quote(role),
+                    "; end the list with an assistant's, or leave the option out"));
+  }
+  if (!template_) return text();
+  // Where the message ends is known by a mark that the template takes for its last word.
+  const chat::Text mark("COPPICE_CONTINUES_HERE ", true);
+  const std::optional<MarkedMessage> begun = marked(last, mark);
+  if (!begun) throw_usage(cat(option, "the last message has no text; give it a content"));
+  std::vector<chat::Value> messages = messages_;
+  messages.back() = begun->message;
+  const chat::Text whole = template_->render(chat::Value::list(messages), false, template_values_);
+  const std::string stripped_mark = mark.bytes().substr(0, mark.size() - 1);
+  const std::size_t end = whole.view().rfind(stripped_mark);
+  const chat::Text words = chat::stripped(begun->said, nullptr, true, true);
+  if (end == std::string::npos || whole.view().find(words.view()) == std::string::npos) {
+    throw_failure(cat(option, "the chat template does not write the last message as it is; ",
+                      "leave the option out, or use --no-template"));
+  }
+  const chat::Text before = whole.substr(0, end);
+  const bool keeps_spaces = whole.view().substr(end).starts_with(mark.view());
+  return keeps_spaces ? before : chat::stripped(before, nullptr, false, true);
+}
+
 std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw, bool add_bos,
-                               std::int32_t before) {
+                               std::span<const TokenId> before) {
   if (text.empty()) throw_usage("the conversation is empty; say something");
   const EngineAccess access(engine);
-  access.check_bytes(text.view(), before);
+  access.check_bytes(text.view(), static_cast<std::int32_t>(before.size()));
   std::vector<TextPart> parts;
   const std::vector<chat::Segment> segments = text.segments();
   for (const chat::Segment& segment : segments) parts.push_back({segment.text, segment.foreign});
-  std::vector<TokenId> tokens = access.tokenizer().encode(parts);
-  if (!raw || !add_bos || before > 0) return tokens;
+  std::vector<TokenId> tokens =
+      access.tokenizer().encode(parts, before.empty() ? Tokenizer::at_start : before.back());
+  if (!raw || !add_bos || !before.empty()) return tokens;
   return access.tokenizer().framed(std::move(tokens), access.target().model->config().bos_token);
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,8 @@ class Conversation {
   Conversation(const std::filesystem::path& target, const po::variables_map& values);
 
   void add(const std::string& role, const std::string& content);
-  /// Messages of a JSON list. Throws Error(usage), which names `where`.
+  /// Messages of a JSON list. Added tokens that an assistant's message spells are tokens, as in
+  /// transformers; in all other messages they are text. Throws Error(usage), which names `where`.
   void add_json(std::string_view json, const std::string& where);
   /// The same of a list that is parsed.
   void add_list(const chat::Value& list, const std::string& where);
@@ -38,6 +40,10 @@ class Conversation {
 
   /// What the model shall go on from. Raw text: what was said, a line for each turn.
   chat::Text text() const;
+  /// What it shall go on from to continue the last message, which must be an assistant's, as
+  /// continue_final_message of transformers. Throws Error(usage) if it is not, and Error(failure)
+  /// if the template does not write that message as it is.
+  chat::Text text_to_continue() const;
   bool raw() const { return !template_; }
 
  private:
@@ -47,11 +53,11 @@ class Conversation {
   std::vector<chat::Value> messages_;
 };
 
-/// Tokens of a text that ends `before` tokens of context. What a template wrote may be special
+/// Tokens of a text that is appended to the tokens `before`. What a template wrote may be special
 /// tokens, what people wrote never is. Raw text at the start gets what the tokenizer puts around
 /// one, unless `add_bos` is false; a template says itself what it wants.
 std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw, bool add_bos,
-                               std::int32_t before = 0);
+                               std::span<const TokenId> before = {});
 
 /// Sets what generation_config.json of the folder recommends and no option says: temperature,
 /// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns what was taken and

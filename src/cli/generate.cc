@@ -60,7 +60,16 @@ void check_prompt_options(const po::variables_map& values) {
       if (values.count(name) != 0) throw_usage(cat("--", name, " needs --chat or --messages"));
     }
   }
-  if (messages && values.count("prompt") + values.count("prompt-file") > 0) {
+  if (values.count("continue-message") != 0 && !messages) {
+    throw_usage("--continue-message needs --messages, whose last one it continues");
+  }
+  const bool prompted = values.count("prompt") + values.count("prompt-file") > 0;
+  const char* const escapes = values.count("no-escape") != 0 ? "no-escape" : "escape";
+  if (values.count(escapes) != 0 && !prompted && (messages || values.count("batch") != 0)) {
+    throw_usage(
+        cat("--", escapes, " is for a prompt; --messages and --batch are taken as they are"));
+  }
+  if (messages && prompted) {
     throw_usage("give only one of --messages, --prompt and --prompt-file");
   }
   if (chats && values.count("prompt-ids") != 0) {
@@ -78,7 +87,11 @@ int generate(const std::vector<std::string>& arguments) {
       "max-new-tokens and stop are then as the target's "
       "generation_config.json says, unless options say otherwise")(
       "messages", po::value<std::string>()->value_name("FILE|-"),
-      "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]");
+      "the same with a JSON list of messages: [{\"role\": \"user\", \"content\": \"Hello\"}]. "
+      "Special tokens that an assistant's message spells are tokens, in all others they are text")(
+      "continue-message",
+      "with --messages: continue the last message, which is an assistant's, instead of answering "
+      "it");
   po::options_description output("Output");
   output.add_options()("format",
                        po::value<std::string>()->default_value("text")->value_name("text|json"),
@@ -138,7 +151,8 @@ int generate(const std::vector<std::string>& arguments) {
     } else {
       conversation->add("user", prompt.text);
     }
-    chat_text = conversation->text();
+    const bool continues = values.count("continue-message") != 0;
+    chat_text = continues ? conversation->text_to_continue() : conversation->text();
     const std::string recommended = take_recommended(engine_request.target, values, request);
     if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
     request.validate();

@@ -17,8 +17,8 @@ po::options_description length_options() {
   d.add_options()("max-new-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
                   "most new tokens")(
       "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
-      "end before this text (may be given several times)")("ignore-eos",
-                                                           "go on after an end token")(
+      "end before this text, which may spell special tokens (may be given several times)")(
+      "ignore-eos", "go on after an end token")(
       "logprobs", "with --format json: log-probabilities of each token and the top 5")(
       "stream", po::value<std::string>()->default_value("0")->value_name("N"),
       "same seed, other stream: an independent text")(

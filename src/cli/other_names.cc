@@ -24,6 +24,7 @@ constexpr OtherNames table[] = {
     {Meaning::same, "draft", "-md --model-draft"},
     {Meaning::same, "prompt", "-p"},
     {Meaning::same, "prompt-file", "-f --file"},
+    {Meaning::same, "escape", "-e"},
     {Meaning::same, "system", "-sys --system-prompt"},
     {Meaning::same, "max-new-tokens", "-n --predict --n-predict"},
     {Meaning::same, "temperature", "--temp"},
@@ -98,8 +99,6 @@ constexpr OtherNames table[] = {
     {Meaning::none, "", "--no-display-prompt", "none is needed: only new text is written"},
     {Meaning::none, "", "--jinja", "none is needed: chat templates are always run"},
     {Meaning::none, "", "--mlock --no-mmap", "none is needed: weights are read into memory"},
-    {Meaning::none, "", "-e --escape --no-escape",
-     "prompts are taken as they are; in most shells $'two\\nlines' has a line break"},
     {Meaning::none, "", "-hf -hfd --hf-repo --hf-repo-draft",
      "coppice downloads nothing; name a Hugging Face folder with --target"},
     {Meaning::none, "",
@@ -142,6 +141,8 @@ std::vector<std::string> aliases_of(std::string_view option) {
   }
   return aliases;
 }
+
+bool escapes(std::string_view typed) { return typed == "-p" || typed == "-f" || typed == "--file"; }
 
 std::string_view aliased(std::string_view typed) {
   const OtherNames* const row = row_of(typed);

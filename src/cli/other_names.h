@@ -14,6 +14,9 @@ std::vector<std::string> aliases_of(std::string_view option);
 /// The option that `typed` is an alias of, "" if it is none.
 std::string_view aliased(std::string_view typed);
 
+/// Whether it names a prompt in which llama.cpp takes backslashes for escapes.
+bool escapes(std::string_view typed);
+
 /// A name of others that is no alias.
 struct Translation {
   std::string_view option;  ///< ours that comes nearest; "" if there is none

@@ -115,6 +115,7 @@ const po::option_description* find(const po::options_description& all, const std
 std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
                                    const po::options_description& all) {
   std::vector<std::string> words;
+  bool escaped = false;
   for (auto word = arguments.begin(); word != arguments.end(); ++word) {
     if (*word == "--") {
       words.insert(words.end(), word, arguments.end());
@@ -125,6 +126,7 @@ std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
     std::string name(aliased(head));
     if (find(all, name) == nullptr) name.clear();
     const bool is_alias = !name.empty();
+    escaped = escaped || (is_alias && escapes(head));
     const bool one_dash = head.size() > 1 && head[0] == '-' && head[1] != '-';
     const bool is_number = one_dash && (head[1] == '.' || (head[1] >= '0' && head[1] <= '9'));
     if (one_dash && !is_alias && head != "-h" && !is_number) refuse_option(head, all);
@@ -134,6 +136,12 @@ std::vector<std::string> spelt_out(const std::vector<std::string>& arguments,
     const bool takes_next = option != nullptr && option->semantic()->max_tokens() > 0 &&
                             equals == word->size() && word + 1 != arguments.end();
     if (takes_next) words.push_back(*++word);
+  }
+  const auto given = [&](const char* option) {
+    return std::find(words.begin(), words.end(), option) != words.end();
+  };
+  if (escaped && find(all, "escape") != nullptr && !given("--escape") && !given("--no-escape")) {
+    words.insert(words.begin(), "--escape");
   }
   return words;
 }

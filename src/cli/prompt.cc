@@ -34,7 +34,36 @@ void check_text(const std::string& text, const std::string& where, const char* r
   }
 }
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+/// What stands behind a backslash: the byte that it means and the characters that it takes; 0: it
+/// means nothing.
+std::pair<char, std::size_t> escape_at(std::string_view text) {
+  constexpr std::string_view letters = "nrt'\"\\", meanings = "\n\r\t'\"\\";
+  if (text.empty()) return {'\0', 0};
+  if (const std::size_t at = letters.find(text[0]); at != letters.npos) return {meanings[at], 1};
+  const bool digits =
+      text.size() > 2 && text[0] == 'x' && hex_digit(text[1]) >= 0 && hex_digit(text[2]) >= 0;
+  if (!digits) return {'\0', 0};
+  return {static_cast<char>(16 * hex_digit(text[1]) + hex_digit(text[2])), 3};
+}
+
 }  // namespace
+
+std::string unescaped(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const auto [meant, length] =
+        text[0] == '\\' ? escape_at(text.substr(1)) : std::pair<char, std::size_t>{'\0', 0};
+    out += length > 0 ? meant : text[0];
+    text.remove_prefix(1 + length);
+  }
+  return out;
+}
 
 std::string read_all(std::istream& in, const std::string& where, std::size_t most_mib) {
   std::string text;
@@ -66,6 +95,12 @@ po::options_description prompt_options() {
       "prompt-file", po::value<std::string>()->value_name("FILE|-"),
       "a file that holds it; one newline at its end is dropped; -: standard input")(
       "prompt-ids", po::value<std::string>()->value_name("1,2,3"), "its token ids, BOS included")(
+      "escape",
+      "turn \\n, \\r, \\t, \\', \\\", \\\\ and \\xHH in the prompt into what they mean. "
+      "llama.cpp's names, "
+      "-p, -f and --file, do so by themselves, as there; --prompt, --prompt-file and standard "
+      "input "
+      "are otherwise taken as they are")("no-escape", "take what -p, -f and --file give as it is")(
       "no-bos",
       "put no beginning-of-sequence token (or what else tokenizer.json adds) around a text");
   return d;
@@ -79,12 +114,18 @@ std::string prompt_in_file(const std::string& file) {
   return text;
 }
 
-Prompt read_prompt(const po::variables_map& values) {
+namespace {
+
+Prompt given_prompt(const po::variables_map& values) {
   Prompt prompt;
   const auto sources =
       values.count("prompt") + values.count("prompt-file") + values.count("prompt-ids");
   if (sources > 1) throw_usage("give only one of --prompt, --prompt-file and --prompt-ids");
   if (values.count("prompt-ids") != 0) {
+    for (const char* name : {"escape", "no-escape"}) {
+      if (values.count(name) != 0)
+        throw_usage(cat("--", name, " is for a text, not for token ids"));
+    }
     prompt.ids = true;
     prompt.tokens = numbers_in<TokenId>("prompt-ids", values["prompt-ids"].as<std::string>(), 0);
     return prompt;
@@ -108,6 +149,21 @@ Prompt read_prompt(const po::variables_map& values) {
   prompt.text = read_all(std::cin, where, longest_prompt_mib);
   drop_last_newline(prompt.text);
   check_text(prompt.text, where, ", or --prompt TEXT");
+  return prompt;
+}
+
+}  // namespace
+
+Prompt read_prompt(const po::variables_map& values) {
+  const bool escapes = values.count("escape") != 0;
+  if (escapes && values.count("no-escape") != 0) {
+    throw_usage("give only one of --escape and --no-escape");
+  }
+  Prompt prompt = given_prompt(values);
+  if (!prompt.ids && escapes) {
+    prompt.text = unescaped(prompt.text);
+    check_text(prompt.text, "prompt, its escapes turned into bytes");
+  }
   return prompt;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <iosfwd>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/token_id.h"
@@ -12,6 +13,9 @@
 namespace coppice::cli {
 
 po::options_description prompt_options();
+
+/// `text` with \n, \r, \t, \', \", \\ and \xHH turned into what they mean; other backslashes stay.
+std::string unescaped(std::string_view text);
 
 struct Prompt {
   bool ids = false;

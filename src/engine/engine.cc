@@ -14,7 +14,6 @@
 #include "engine/open_text.h"
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
-#include "engine/text_stream.h"
 #include "models/model_folder.h"
 
 namespace coppice {

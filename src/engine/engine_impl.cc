@@ -129,10 +129,16 @@ const Tokenizer& Engine::Impl::require_tokenizer() const {
 }
 
 std::vector<TokenId> Engine::Impl::encode(std::string_view prompt, bool add_bos) const {
+  return encode_after({}, prompt, add_bos);
+}
+
+std::vector<TokenId> Engine::Impl::encode_after(std::span<const TokenId> tokens,
+                                                std::string_view prompt, bool add_bos) const {
   const Tokenizer& t = require_tokenizer();
   if (prompt.empty()) throw_usage("prompt: it is empty; give some text to continue");
-  std::vector<TokenId> tokens = t.encode(prompt);
-  return add_bos ? t.framed(std::move(tokens), target.model->config().bos_token) : tokens;
+  if (!tokens.empty()) return t.encode(prompt, tokens.back());
+  std::vector<TokenId> begun = t.encode(prompt);
+  return add_bos ? t.framed(std::move(begun), target.model->config().bos_token) : begun;
 }
 
 void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {

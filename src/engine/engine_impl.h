@@ -94,6 +94,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   void check(const GenerateOptions& options) const;
   /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
   std::vector<TokenId> encode(std::string_view prompt, bool add_bos) const;
+  /// The same of one that is appended to these tokens: with none of them, as above.
+  std::vector<TokenId> encode_after(std::span<const TokenId> tokens, std::string_view prompt,
+                                    bool add_bos) const;
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
   /// fit the context behind `before` tokens.
   void check_bytes(std::string_view prompt, std::int32_t before) const;

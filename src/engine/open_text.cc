@@ -64,7 +64,7 @@ std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view 
                                const GenerateOptions& options) {
   if (prompt.empty() && !sequence.state.tokens.empty()) return {};
   sequence.engine.check_bytes(prompt, sequence.state.length());
-  return sequence.engine.encode(prompt, options.add_bos && sequence.state.tokens.empty());
+  return sequence.engine.encode_after(sequence.state.tokens, prompt, options.add_bos);
 }
 
 std::exception_ptr in_words(std::exception_ptr failure) {

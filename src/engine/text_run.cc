@@ -164,8 +164,9 @@ bool TextRun::take(TokenId token, bool of_step) {
   }
   if (!of_step) with_prefill_.push_back(result_.tokens.size());
   result_.tokens.push_back(token);
-  const bool stopped =
-      stream_.push(engine.tokenizer ? engine.tokenizer->bytes_of(token) : std::string());
+  const Tokenizer* const tokenizer = engine.tokenizer.get();
+  const bool stopped = tokenizer != nullptr &&
+                       stream_.push(tokenizer->bytes_of(token), tokenizer->added_text(token));
   if (stopped) {
     end(FinishReason::stop);
     result_.tokens.resize(stream_.tokens_before_stop());

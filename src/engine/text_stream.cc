@@ -6,68 +6,68 @@
 
 namespace coppice {
 
-bool TextStream::push(std::string_view bytes) {
-  const std::size_t before = bytes_.size();
-  bytes_ += bytes;
-  token_end_.push_back(bytes_.size());
+bool TextStream::push(std::string_view bytes, std::string_view hidden) {
+  const std::size_t before = spelt_.size();
+  shown_ += bytes;
+  spelt_ += bytes.empty() ? hidden : bytes;
+  ends_.push_back({shown_.size(), spelt_.size()});
   std::size_t first = std::string::npos;
   for (const std::string& stop : stops_) {
     // Only occurrences that end in the new bytes can be new.
     const std::size_t from = before >= stop.size() ? before - stop.size() + 1 : 0;
-    first = std::min(first, bytes_.find(stop, std::max(from, released_)));
+    first = std::min(first, spelt_.find(stop, std::max(from, clear_)));
   }
   if (first == std::string::npos) return false;
-  bytes_.resize(first);
+  shown_.resize(shown_within(first));
+  spelt_.resize(first);
   stopped_ = true;
   return true;
 }
 
 std::string TextStream::release(bool last) {
-  std::size_t end = bytes_.size();
+  std::size_t end = shown_.size();
   if (!last && !stopped_) {
     std::size_t held = 0;
     for (const std::string& stop : stops_) {
-      for (std::size_t n = std::min(stop.size() - 1, bytes_.size() - released_); n > held; --n) {
-        if (bytes_.compare(bytes_.size() - n, n, stop, 0, n) == 0) {
+      for (std::size_t n = std::min(stop.size() - 1, spelt_.size() - clear_); n > held; --n) {
+        if (spelt_.compare(spelt_.size() - n, n, stop, 0, n) == 0) {
           held = n;
           break;
         }
       }
     }
-    end -= held;
+    clear_ = spelt_.size() - held;
+    end = shown_within(clear_);
     // A sequence that is cut off at the end waits for its continuation.
     for (std::size_t back = 1; back <= std::min<std::size_t>(3, end - released_); ++back) {
-      if (utf8_sequence(std::string_view(bytes_).substr(end - back, back)) == -1) {
+      if (utf8_sequence(std::string_view(shown_).substr(end - back, back)) == -1) {
         end -= back;
         break;
       }
     }
   }
   const std::string text =
-      to_valid_utf8(std::string_view(bytes_).substr(released_, end - released_));
+      to_valid_utf8(std::string_view(shown_).substr(released_, end - released_));
   released_ = end;
   return text;
 }
 
 std::size_t TextStream::tokens_before_stop() const {
-  if (!stopped_) return token_end_.size();
-  return static_cast<std::size_t>(
-      std::upper_bound(token_end_.begin(), token_end_.end(), bytes_.size()) - token_end_.begin());
+  return stopped_ ? tokens_within(spelt_.size()) : ends_.size();
 }
 
-std::string to_valid_utf8(std::string_view bytes) {
-  std::string text;
-  while (!bytes.empty()) {
-    const int n = utf8_sequence(bytes);
-    if (n > 0) {
-      text += bytes.substr(0, static_cast<std::size_t>(n));
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    } else {
-      text += "\xEF\xBF\xBD";
-      bytes.remove_prefix(1);
-    }
-  }
-  return text;
+std::size_t TextStream::tokens_within(std::size_t spelt) const {
+  const auto after =
+      std::upper_bound(ends_.begin(), ends_.end(), spelt,
+                       [](std::size_t bytes, const End& end) { return bytes < end.spelt; });
+  return static_cast<std::size_t>(after - ends_.begin());
+}
+
+std::size_t TextStream::shown_within(std::size_t spelt) const {
+  const std::size_t whole = tokens_within(spelt);
+  const End before = whole > 0 ? ends_[whole - 1] : End{0, 0};
+  const std::size_t most = whole < ends_.size() ? ends_[whole].shown : before.shown;
+  return std::min(before.shown + (spelt - before.spelt), most);
 }
 
 }  // namespace coppice

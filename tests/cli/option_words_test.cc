@@ -46,6 +46,59 @@ TEST_F(OptionWords, LlamaCppsShortOnesMeanTheSame) {
   EXPECT_EQ(run("completion --help").out.find("Also:"), std::string::npos);
 }
 
+// As llama.cpp: -p, -f and --file turn escapes into what they mean unless --no-escape; our own
+// names take backslashes as they are unless --escape.
+TEST_F(OptionWords, EscapesAreThoseOfLlamaCpp) {
+  const auto tokens = [&](const std::string& tail) {
+    const Result r =
+        run("generate --device cpu --policy none --max-new-tokens 1 --temperature 0 "
+            "--format json --threads 1 " +
+            tail);
+    EXPECT_EQ(r.code, 0) << tail << r.err;
+    return r.code == 0 ? nlohmann::json::parse(r.out)["prompt_tokens"].get<int>() : -1;
+  };
+  const auto file = [&](const char* name, const std::string& text) {
+    std::ofstream(folder(name), std::ios::binary) << text;
+    return "'" + folder(name) + "'";
+  };
+  const std::string escaped = R"(a\n\tb\r\'\"\\n\x41\x4a\xc3\xa9\q\x4\)";
+  const std::string meant = "a\n\tb\r'\"\\nAJ\u00e9\\q\\x4\\";
+  const std::string given = file("escaped", escaped), spelt = file("meant", meant);
+  const int literal = tokens("--prompt-file " + given);
+  const int wanted = tokens("--prompt-file " + spelt);
+  ASSERT_NE(literal, wanted);
+  const std::string text = "\"$(cat " + given + ")\"";
+  for (const std::string tail :
+       {"-p ", "-p=", "--escape --prompt ", "-e -p ", "--escape --prompt="}) {
+    EXPECT_EQ(tokens(tail + text), wanted) << tail;
+  }
+  EXPECT_EQ(tokens("-p " + text + " -e"), wanted);
+  for (const std::string tail : {"--prompt ", "--no-escape -p ", "--no-escape --prompt "}) {
+    EXPECT_EQ(tokens(tail + text), literal) << tail;
+  }
+  for (const char* tail : {"-f ", "--file ", "--file=", "--escape --prompt-file "}) {
+    EXPECT_EQ(tokens(tail + given), wanted) << tail;
+  }
+  EXPECT_EQ(tokens("--no-escape -f " + given), literal);
+  EXPECT_EQ(tokens("--escape < " + given), wanted);
+  EXPECT_EQ(tokens("< " + given), literal);
+  // A word that only looks like an option is a value.
+  EXPECT_EQ(tokens("--prompt=-p"), tokens("--prompt '-p'"));
+
+  const std::string command = "generate --device cpu ";
+  expect_error(command + "-e --no-escape -p x", 2, "only one of --escape and --no-escape");
+  expect_error(command + "-p '\\xff'", 2, "not valid UTF-8");
+  expect_error(command + "-e --prompt-ids 1,2", 2, "--escape is for a text");
+  expect_error(command + "--no-escape --messages x", 2, "--no-escape is for a prompt");
+  expect_error(command + "-e --batch x", 2, "--escape is for a prompt");
+  expect_error(command + "-p x --messages x", 2, "only one of --messages, --prompt");
+  expect_error("chat -e", 2, "which this command does not have");
+  const std::string help = run("generate --help").out;
+  for (const char* says : {"--escape", "--no-escape", "llama.cpp's names", "-e for --escape"}) {
+    EXPECT_NE(help.find(says), std::string::npos) << says;
+  }
+}
+
 // A value may look like any of that.
 TEST_F(OptionWords, ValuesAreLeftAlone) {
   const std::string fixed = "generate --device cpu --max-new-tokens 2 --format json ";

@@ -179,7 +179,9 @@ TEST_F(Parsers, Tokenizers) {
       bytes_of(fs::path(COPPICE_SOURCE_DIR) / "models/stories/target/tokenizer.model");
   expect_sound(file("tokenizer.model"), good, rounds / 5, [&] {
     const auto tokenizer = Tokenizer::load(folder_.path());
-    EXPECT_FALSE(tokenizer->encode("It was late,\xc3\xa9 \xe2\x96\x81 two  spaces").empty());
+    const std::string text = "It was late,\xc3\xa9 \xe2\x96\x81 two  spaces";
+    EXPECT_FALSE(tokenizer->encode(text).empty());
+    EXPECT_FALSE(tokenizer->encode(text, Tokenizer::after_text).empty());
     for (TokenId token = 0; token < tokenizer->pieces(); ++token) tokenizer->bytes_of(token);
   });
 }
@@ -236,6 +238,7 @@ TEST_F(Parsers, JsonTokenizers) {
           const auto tokens =
               loaded->encode("<s>It was late,\xc3\xa9 \xe2\x96\x81 <end>  1234</s>");
           loaded->decode(loaded->framed(tokens, 1), true);
+          for (const TokenId before : tokens) loaded->encode(" <end> late", before);
           for (TokenId token = 0; token < std::min(loaded->pieces(), 400); ++token) {
             loaded->bytes_of(token);
           }

@@ -4,13 +4,17 @@
     pip install 'tokenizers==0.23.*' && python3 tests/golden/make_tokenizers.py
 
 Each file holds a tokenizer.json, trained on the text below, and vectors: a text, its ids, its ids
-with what the post-processor adds, and the text decoded again with special tokens. Between them the
-files use every stage that coppice interprets. Deterministic for one version of the package.
+with what the post-processor adds, the text decoded again with special tokens, and seams: [number of
+tokens, byte of the text], where the text may be cut in two and its second part encoded behind the
+tokens of its first. Between them the files use every stage that coppice interprets. Deterministic
+for one version of the package.
 """
 import base64
 import json
 import os
+import string
 import struct
+import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
 from tokenizers import pre_tokenizers, processors, trainers
@@ -88,7 +92,27 @@ def bpe(size, byte_level=False, **options):
                                           special_tokens=specials, show_progress=False)
 
 
-def finish(name, tokenizer, edit=lambda d: None):
+def seams(text, encoding, cut_alike):
+    """Where a token ends, but within what a normalizer made of one character, at marks that join
+    what stands before, and where `cut_alike` forbids it."""
+    out = []
+    for k, (_, end) in enumerate(encoding.offsets[:-1], 1):
+        start = encoding.offsets[k][0]
+        whole = all(e <= end for _, e in encoding.offsets[:k]) and \
+            all(s >= end for s, _ in encoding.offsets[k:])
+        if not 0 < end < len(text):
+            continue
+        joins = unicodedata.combining(text[end]) or text[end] in "\u200d\ufe0f"
+        if whole and not joins and cut_alike(text, end, start):
+            out.append([k, len(text[:end].encode())])
+    return out
+
+
+def anywhere(text, end, start):
+    return True
+
+
+def finish(name, tokenizer, edit=lambda d: None, cut_alike=anywhere):
     parsed = json.loads(tokenizer.to_str())
     specials = {"<unk>", "<s>", "</s>"}
     parsed["added_tokens"] = [t for t in parsed["added_tokens"]
@@ -97,9 +121,11 @@ def finish(name, tokenizer, edit=lambda d: None):
     tokenizer = Tokenizer.from_str(json.dumps(parsed))
     vectors = []
     for text in texts():
-        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        ids = encoding.ids
         vectors.append({"text": text, "ids": ids, "framed": tokenizer.encode(text).ids,
-                        "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
+                        "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+                        "seams": seams(text, encoding, cut_alike)})
     with open(os.path.join(FOLDER, name + ".json"), "w", encoding="ascii") as file:
         file.write('{"tokenizer": ' + json.dumps(parsed, separators=(",", ":")) +
                    ',\n"vectors": [\n' + ",\n".join(json.dumps(v) for v in vectors) + "\n]}\n")
@@ -153,6 +179,17 @@ def first_word():
     finish("first_word", tokenizer)
 
 
+def each_start():
+    tokenizer, trainer = bpe(400, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    tokenizer.train_from_iterator([STORY], trainer)
+    tokenizer.add_tokens([AddedToken("<mask>", lstrip=True, special=True),
+                          AddedToken("<end>", rstrip=True, special=True),
+                          AddedToken("word", single_word=True)])
+    finish("each_start", tokenizer)
+
+
 def after_space():
     tokenizer, trainer = bpe(150, unk_token="<unk>")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(" ", "\u2581")])
@@ -170,7 +207,13 @@ def many_cuts():
         pre_tokenizers.Split(Regex("[0-9][0-9]"), "isolated")])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator([STORY], trainer)
-    finish("many_cuts", tokenizer)
+
+    # ByteLevel puts a space before every word that Punctuation cut off, which an appended text,
+    # whose first word may go on with one, does not get.
+    def in_a_word(text, end, start):
+        return len({unicodedata.category(c)[0] == "P" or c in string.punctuation
+                    for c in (text[end - 1], text[end])}) == 1
+    finish("many_cuts", tokenizer, cut_alike=in_a_word)
 
 
 def unigram(name, normalizer, pre_tokenizer, byte_fallback, decoder):
@@ -197,6 +240,7 @@ def main():
     byte_level()
     whole_text()
     first_word()
+    each_start()
     after_space()
     many_cuts()
     compiled = character_map({"\ufb01": "fi", "\u00bd": "1/2", "\u00e9": "e", "\t": " ", "\n": " ",

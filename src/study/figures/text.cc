@@ -57,7 +57,7 @@ template <typename Visit>
 void for_each_sequence(std::string_view text, const Visit& visit) {
   while (!text.empty()) {
     const int length = utf8_sequence(text);
-    const auto taken = static_cast<std::size_t>(std::max(length, 1));
+    const std::size_t taken = length > 0 ? static_cast<std::size_t>(length) : broken_utf8(text);
     visit(text.substr(0, taken), length > 0);
     text.remove_prefix(taken);
   }

@@ -239,7 +239,9 @@ std::vector<Turns> to_turns(Engine& engine, const std::filesystem::path& file,
     const std::vector<std::string>& turns = prompts[all.size()].turns;
     all.push_back({std::move(first)});
     for (std::size_t t = 1; t < turns.size(); ++t) {
-      all.back().push_back(cut(engine.tokenize(cat("\n\n", turns[t], "\n\n"), false), use));
+      const std::string text = cat("\n\n", turns[t], "\n\n");
+      const Tokenizer& tokenizer = EngineAccess(engine).tokenizer();
+      all.back().push_back(cut(tokenizer.encode(text, Tokenizer::after_text), use));
     }
   }
   return all;

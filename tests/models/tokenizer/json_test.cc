@@ -84,9 +84,29 @@ TEST_P(GoldenTokenizer, DoesWhatThePackageDid) {
   }
 }
 
+// A text that is cut where a token ends, its second part appended to the tokens of its first.
+TEST_P(GoldenTokenizer, AppendsWhatThePackageJoins) {
+  const Json file = golden(GetParam());
+  const auto tokenizer = load(file["tokenizer"]);
+  int seams = 0;
+  for (const Json& vector : file["vectors"]) {
+    const auto text = vector["text"].get<std::string>();
+    const Ids ids = vector["ids"].get<Ids>();
+    for (const Json& seam : vector["seams"]) {
+      const auto tokens = seam[0].get<std::size_t>(), bytes = seam[1].get<std::size_t>();
+      const Ids rest(ids.begin() + static_cast<std::ptrdiff_t>(tokens), ids.end());
+      EXPECT_EQ(tokenizer->encode(text.substr(bytes), ids[tokens - 1]), rest)
+          << text << " at " << bytes;
+      ++seams;
+    }
+  }
+  EXPECT_GT(seams, 100);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         ::testing::Values("after_space", "byte_level", "first_word", "many_cuts",
-                                           "unigram", "unigram_bytes", "whole_text", "words"),
+                         ::testing::Values("after_space", "byte_level", "each_start", "first_word",
+                                           "many_cuts", "unigram", "unigram_bytes", "whole_text",
+                                           "words"),
                          [](const auto& given) { return std::string(given.param); });
 
 // What a stream shows token by token is the text, but for the space before the first word.
@@ -320,6 +340,58 @@ TEST(JsonTokenizer, TypedTextSteersNothing) {
   EXPECT_EQ(tokenizer->encode(parts), expected);
   EXPECT_EQ(tokenizer->encode(std::vector<TextPart>{{"the li"}, {"ght", true}}),
             tokenizer->encode("the light"));
+}
+
+// What stands before a text is known by its last token: the start, ordinary text, or an added
+// token, behind which a text begins anew.
+TEST(JsonTokenizer, PutsNothingBeforeTextThatGoesOn) {
+  const Json added = {
+      {{"id", 7}, {"content", "<m>"}, {"special", true}, {"normalized", false}},
+      {{"id", 8}, {"content", "<r>"}, {"rstrip", true}, {"normalized", false}},
+      {{"id", 9}, {"content", "<n>"}, {"rstrip", true}, {"normalized", true}},
+      {{"id", 10}, {"content", "word"}, {"single_word", true}, {"normalized", false}}};
+  const Json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  const TokenId a = 2, b = 3, mark = 1;
+  for (const char* scheme : {"first", "always", "never", "prepend", "space"}) {
+    SCOPED_TRACE(scheme);
+    Json json = letters();
+    json["added_tokens"] = added;
+    json["model"]["vocab"]["\u0120"] = 6;  // a space in the byte alphabet
+    const std::string kind = scheme;
+    if (kind == "prepend") {
+      json["normalizer"] = {
+          {"type", "Sequence"},
+          {"normalizers", {{{"type", "Prepend"}, {"prepend", "\u2581"}}, spaces}}};
+    } else if (kind == "space") {
+      json["pre_tokenizer"] = {
+          {"type", "ByteLevel"}, {"add_prefix_space", true}, {"use_regex", false}};
+    } else {
+      json["pre_tokenizer"] = {{"type", "Metaspace"},
+                               {"replacement", "\u2581"},
+                               {"prepend_scheme", scheme},
+                               {"split", false}};
+    }
+    const auto tokenizer = load(json);
+    const TokenId space = kind == "space" ? 6 : mark;
+    const bool at_start = kind != "never", behind_marks = at_start && kind != "first";
+    const auto one = [&](bool prefixed) { return prefixed ? Ids({space, a}) : Ids({a}); };
+    EXPECT_EQ(tokenizer->encode("a"), one(at_start));
+    EXPECT_EQ(tokenizer->encode("a", b), one(false));
+    EXPECT_EQ(tokenizer->encode("a", Tokenizer::after_text), one(false));
+    EXPECT_EQ(tokenizer->encode("a", 0), one(false)) << "unknown text is text";
+    EXPECT_EQ(tokenizer->encode(" a", b), one(true));
+    EXPECT_EQ(tokenizer->encode_typed("a", b), one(false));
+    for (const TokenId before : {7, 8, 9}) {
+      Ids whole = tokenizer->encode((kind == "prepend" ? "b " : "b") +
+                                    std::string(tokenizer->piece(before)) + "a");
+      EXPECT_EQ(whole.back(), a);
+      const auto at = std::find(whole.begin(), whole.end(), before);
+      EXPECT_EQ(tokenizer->encode("a", before), Ids(at + 1, whole.end())) << before;
+    }
+    EXPECT_EQ(tokenizer->encode("a", 7), one(behind_marks));
+    EXPECT_EQ(tokenizer->encode(" a", 8), tokenizer->encode("a", 8)) << "the token took the space";
+    EXPECT_NE(tokenizer->encode("word", b), Ids({10})) << "a letter stands before the word";
+  }
 }
 
 TEST(JsonTokenizer, RefusesInvalidUtf8) {

@@ -3,7 +3,6 @@
 #include <sentencepiece_processor.h>
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <random>
 #include <set>
@@ -13,12 +12,14 @@
 #include "base/utf8.h"
 #include "models/tokenizer/sentencepiece_file.h"
 #include "models/tokenizer/tokenizer.h"
+#include "reference/sentencepiece_proto.h"
 #include "reference/tiny_model.h"
 
 namespace coppice::sentencepiece_test {
 namespace {
 
 namespace fs = std::filesystem;
+using Proto = testing::SentencepieceProto;
 using testing::TemporaryFolder;
 using testing::write_file;
 
@@ -30,39 +31,6 @@ std::string contents(const fs::path& path) {
   out << in.rdbuf();
   return out.str();
 }
-
-/// A sentencepiece model made by hand.
-struct Proto {
-  static std::string varint(std::uint64_t value) {
-    std::string out;
-    for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-    return out + static_cast<char>(value);
-  }
-  static std::string bytes_field(int number, const std::string& bytes) {
-    return varint(static_cast<std::uint64_t>(number) << 3 | 2) + varint(bytes.size()) + bytes;
-  }
-  static std::string number_field(int number, std::uint64_t value) {
-    return varint(static_cast<std::uint64_t>(number) << 3) + varint(value);
-  }
-  static std::string score_field(float score) {
-    std::string out = varint(2 << 3 | 5) + "1234";
-    std::memcpy(out.data() + 1, &score, 4);
-    return out;
-  }
-  Proto& piece(const std::string& text, PieceKind kind, float score = -1.0f) {
-    pieces += bytes_field(1, bytes_field(1, text) + score_field(score) +
-                                 number_field(3, static_cast<std::uint64_t>(kind)));
-    return *this;
-  }
-  std::string file() const {
-    return pieces +
-           bytes_field(2, number_field(3, 2) + (byte_fallback ? number_field(35, 1) : "")) +
-           bytes_field(3, normalizer);
-  }
-  std::string pieces;
-  std::string normalizer = bytes_field(1, "identity") + number_field(4, 0);
-  bool byte_fallback = false;
-};
 
 Proto letters() {
   Proto proto;
@@ -274,6 +242,56 @@ TEST(Tokenizer, MakesControlPiecesOfTextThatNobodyTyped) {
   for (std::size_t i = 1; i + 1 < tokens.size(); ++i) EXPECT_TRUE(tokens[i] > 2 || tokens[i] == 0);
   EXPECT_EQ(tokenizer->framed(ids({5}), 1), ids({1, 5}));
   EXPECT_EQ(tokenizer->framed(ids({5}), -1), ids({5}));
+}
+
+// A text that is cut where a token of the library ends, its second part appended to the tokens of
+// its first: with and without a word mark that the library puts first, collapsed spaces, bytes for
+// what has no piece, and characters that the seam between the parts might have been.
+TEST(Tokenizer, AppendsWhatTheLibraryJoins) {
+  std::mt19937 random(7);
+  const std::vector<std::string> some = {
+      "a", "b", "ab", " ", "  ", "<<", "z", "\xEE\xB0\x80", "\xEE\xB0\x81", "\u00e9", "zz", "<s>"};
+  int seams = 0;
+  for (int kind = 0; kind < 8; ++kind) {
+    Proto proto = letters();
+    proto.normalizer = Proto::bytes_field(1, "identity") + Proto::number_field(3, kind & 1) +
+                       Proto::number_field(4, kind >> 1 & 1);
+    proto.byte_fallback = (kind & 4) != 0;
+    proto.piece("\xEE\xB0\x80", PieceKind::normal);
+    for (int byte = 0; byte < 256 && proto.byte_fallback; ++byte) {
+      char text[8];
+      std::snprintf(text, sizeof text, "<0x%02X>", byte);
+      proto.piece(text, PieceKind::byte);
+    }
+    const auto tokenizer = load(proto.file());
+    sentencepiece::SentencePieceProcessor library;
+    ASSERT_TRUE(library.LoadFromSerializedProto(proto.file()).ok());
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (std::size_t n = 1 + random() % 8; n > 0; --n) text += some[random() % some.size()];
+      const auto encoded = library.EncodeAsImmutableProto(text);
+      const auto whole = encoded.pieces();
+      std::vector<TokenId> all;
+      for (const auto& piece : whole) all.push_back(static_cast<TokenId>(piece.id()));
+      for (std::size_t k = 1; k < whole.size(); ++k) {
+        const std::size_t at = whole[k - 1].end();
+        // Of the bytes of a character the last one alone ends it.
+        if (at == 0 || at >= text.size() || whole[k - 1].begin() == at) continue;
+        const std::vector<TokenId> rest(all.begin() + static_cast<std::ptrdiff_t>(k), all.end());
+        EXPECT_EQ(tokenizer->encode_typed(text.substr(at), all[k - 1]), rest)
+            << text << " at " << at << ", kind " << kind;
+        ++seams;
+      }
+    }
+  }
+  EXPECT_GT(seams, 1000);
+  // Behind a control piece a text begins anew, as behind one that is spelt in it.
+  const auto tokenizer = load(letters().file());
+  EXPECT_EQ(tokenizer->encode("ab", 2), ids({6, 5}));
+  EXPECT_EQ(tokenizer->encode("ab", 3), ids({5}));
+  EXPECT_EQ(tokenizer->encode("ab", Tokenizer::after_text), ids({5}));
+  EXPECT_EQ(tokenizer->encode(" ab</s>ab", 3), ids({6, 5, 2, 6, 5}));
+  EXPECT_EQ(tokenizer->encode("</s>ab", 3), ids({2, 6, 5}));
 }
 
 TEST(Tokenizer, ComparesPiecesNotFiles) {

@@ -3,6 +3,7 @@
 
 #include "engine/pair.h"
 #include "reference/files.h"
+#include "reference/letters_tokenizer.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::testing {
@@ -99,6 +100,26 @@ TEST_F(PromptTokens, TextsNeedATokenizer) {
   StudyPrompt text;
   text.turns = {"Once"};
   EXPECT_NE(error_of([&] { tokens({text}); }).find("tokenizer"), std::string::npos);
+}
+
+// A later turn goes on with an answer: the tokenizer's mark for a text's first word is not its.
+TEST_F(PromptTokens, LaterTurnsGoOnWithText) {
+  const TinyPair pair;
+  for (const char* scheme : {"first", "always"}) {
+    for (const char* model : {"target", "draft"}) {
+      write_file(pair.path() / model / "tokenizer.json",
+                 letters_tokenizer(-1, metaspace(scheme)).dump());
+    }
+    Engine engine = Engine::load(pair.options());
+    StudyPrompt text;
+    text.turns = {"ab", "cd"};
+    PromptUse use;
+    use.add_bos = false;
+    const auto turns = study::to_turns(engine, "mine.jsonl", {text}, use);
+    ASSERT_EQ(turns.size(), 1u);
+    // 3 is the mark, 0 a line break, which has no piece.
+    EXPECT_EQ(turns[0], (study::Turns{{3, 4, 5}, {0, 0, 6, 7, 0, 0}})) << scheme;
+  }
 }
 
 TEST_F(PromptTokens, WrittenByTheTarget) {
