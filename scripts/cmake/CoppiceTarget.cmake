@@ -41,7 +41,7 @@ endif()
 # so that what they include is parsed and instantiated once for all.
 function(coppice_together name)
   set_target_properties(${name} PROPERTIES
-    UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 0)
+    UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 32)
 endfunction()
 
 # coppice_as_in_programs(NAME): objects that only programs link are compiled as their own sources are,
