@@ -83,7 +83,7 @@ TEST_F(ResultsFile, ComesBackAsItWas) {
   EXPECT_EQ(back.decoded(), 2);
   EXPECT_EQ(back.steps(), 7);
   EXPECT_EQ(back.drafted(), 56);
-  EXPECT_EQ(back.kept(), 21);
+  EXPECT_EQ(back.kept_tokens(), 21);
   EXPECT_TRUE(results.has(cell, "c", 1));
   EXPECT_FALSE(results.has(cell, "c", 0));
   EXPECT_FALSE(results.has(cell, "b", 1));
