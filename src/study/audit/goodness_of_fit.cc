@@ -1,6 +1,7 @@
 #include "study/audit/goodness_of_fit.h"
 
 #include <algorithm>
+#include <boost/math/distributions/beta.hpp>
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/non_central_chi_squared.hpp>
 #include <cmath>
@@ -44,6 +45,20 @@ double detectable_variation(double degrees, double samples, double significance,
   if (!(degrees > 0.0) || !(samples > 0.0)) return 1.0;
   const double noncentrality = detectable_noncentrality(degrees, significance, power);
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * samples)));
+}
+
+double largest_variation(const Fit& fit, double power) {
+  if (!(fit.degrees > 0.0) || !(fit.samples > 0.0)) return 0.0;
+  if (!std::isfinite(fit.chi_square)) return 1.0;
+  const double least = boost::math::quantile(boost::math::chi_squared(fit.degrees), 1.0 - power);
+  if (fit.chi_square <= least) return 0.0;
+  const double noncentrality = boost::math::non_central_chi_squared::find_non_centrality(
+      fit.degrees, fit.chi_square, 1.0 - power);
+  return std::min(1.0, std::sqrt(noncentrality / (4.0 * fit.samples)));
+}
+
+double beta_quantile(double a, double b, double probability) {
+  return boost::math::quantile(boost::math::beta_distribution<double>(a, b), probability);
 }
 
 TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline) {

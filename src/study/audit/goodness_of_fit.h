@@ -24,6 +24,9 @@ double detectable_noncentrality(double degrees, double significance, double powe
 /// sqrt(noncentrality / 4n). 1 where no bias is sure to be seen.
 double detectable_variation(double degrees, double samples, double significance, double power);
 
+/// Quantile of the beta distribution, for bounds on shares.
+double beta_quantile(double a, double b, double probability);
+
 /// The target's law of one token, prepared for tests.
 struct TokenLaw {
   std::vector<float> probability;  ///< [vocab]
@@ -51,6 +54,10 @@ struct Fit {
   COPPICE_MEMBERS(samples, contexts, chi_square, degrees, p_value, total_variation,
                   expected_variation, impossible)
 };
+
+/// The largest bias, as total variation over the test's bins, that an outcome leaves possible with
+/// probability `power`. 0 where there is no degree of freedom.
+double largest_variation(const Fit& fit, double power);
 
 /// Fewest expected samples of a bin.
 inline constexpr double least_expected = 10.0;

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "study/audit/audit.h"
 #include "study/figures/text.h"
 #include "study/files/members.h"
@@ -62,21 +63,31 @@ std::string law_section(const AuditReport& report) {
   return text;
 }
 
+const char* state_of(const FaultFinding& fault) {
+  if (fault.caught) return "seen";
+  return fault.idle ? "does nothing here" : "NOT SEEN";
+}
+
 std::string fault_section(const AuditReport& report) {
   if (!report.self_check_done) return "Planted faults: not tried.\n\n";
-  std::string text =
-      "Planted faults, and whether the same tests see them. \"not visible here\": this pair and "
-      "setting\nhardly show the fault, or more samples are needed.\n\n";
+  std::string text = line(
+      "Planted faults, and whether the same tests see them. changed: texts that are others than "
+      "without\nthe fault; if under 1%%, it does nothing here. bias: the total variation that the "
+      "texts leave\npossible for a fault that was not seen, with probability %g.\n\n",
+      stated_power);
   std::string setting;
   for (const FaultFinding& f : report.faults) {
     if (f.setting != setting) {
       setting = f.setting;
-      text += line("%s:\n  %-52s %-17s %8s %9s %7s  %s\n", setting.c_str(), "fault", "", "samples",
-                   "p", "TV", "event");
+      text += line("%s:\n  %-52s %-17s %8s %8s %9s %7s  %s\n", setting.c_str(), "fault", "",
+                   "samples", "changed", "p", "TV", "test");
     }
-    text += line("  %-52s %-17s %8lld %9.2g %7.4f  %s\n", f.fault.c_str(),
-                 f.caught ? "caught" : "not visible here", static_cast<long long>(f.drawn),
+    text += line("  %-52s %-17s %8lld %7.1f%% %9.2g %7.4f  %s", f.fault.c_str(), state_of(f),
+                 static_cast<long long>(f.drawn),
+                 100.0 * static_cast<double>(f.changed) /
+                     static_cast<double>(std::max<std::int64_t>(1, f.drawn)),
                  f.p_value, f.total_variation, f.event.c_str());
+    text += f.caught ? "\n" : line(", bias below %.4f\n", f.most_bias);
   }
   return text + '\n';
 }
@@ -112,29 +123,45 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
   return text + '\n';
 }
 
+// What the samples would have shown, if anything.
+std::string visible_bias(const AuditReport& report) {
+  const double first = report.smallest_bias_of_first(), any = report.smallest_bias();
+  if (first >= 1.0) return "no bias of sampled text was sure to be seen";
+  std::string text =
+      line("a bias of %.3f or more (total variation) of the first token would have been seen", first);
+  text += any < 1.0 ? line(", of %.3f of any of the first %d,", any, tested_tokens)
+                    : line(", of some later one of the first %d none was sure to be,", tested_tokens);
+  return text + line(" with probability %g", stated_power);
+}
+
 std::string verdict(const AuditReport& report) {
+  const auto count = [&](auto is) { return std::ranges::count_if(report.faults, is); };
+  const auto seen = count([](const FaultFinding& f) { return f.caught; });
+  const auto idle = count([](const FaultFinding& f) { return f.idle && !f.caught; });
+  const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
+  std::string faults = line("%td of %td planted faults were seen", seen, planted);
+  if (idle > 0) faults += line(" and %td do nothing here", idle);
   if (report.lossless()) {
-    if (!report.self_check_done) {
-      return "No bias was found, but the tests themselves were not checked.\n";
-    }
-    const auto caught = std::ranges::count_if(
-        report.faults, [](const FaultFinding& fault) { return fault.caught; });
-    const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
-    return line(
-        "Lossless: no bias seen, texts equal plain decoding's; %td of %td planted faults "
-        "caught%s.\n",
-        caught, planted,
-        caught < planted ? " (more --samples, or other prompts, show more of them)" : "");
+    return cat("Lossless as far as these tests see: ", visible_bias(report),
+               "; texts equal plain decoding's; ",
+               report.self_check_done ? faults : "the tests themselves were not checked", ".\n");
   }
-  std::string text = "NOT shown lossless:";
-  if (!report.law_holds) text += " the law of sampled text is not the target's;";
-  if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
-  if (!report.all_tested) text += " what is \"not tested\" above may be anything;";
+  if (report.verdict() == Verdict::biased) {
+    std::string text = "NOT lossless:";
+    if (!report.law_holds) text += " the law of sampled text is not the target's;";
+    if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
+    text.back() = '.';
+    return text + '\n';
+  }
+  std::string text = cat("NOT shown lossless: no bias was found, but ");
   if (!report.self_check_holds) {
-    text += " no planted fault was caught, so the tests prove nothing here (more --samples help);";
+    text += report.time_ran_out ? cat("the time limit came before all faults were seen: ", faults)
+                                : faults;
+    text += report.time_ran_out ? " (--time-limit gives more)" : " (more --samples show more)";
+    text += "; ";
   }
-  text.back() = '.';
-  return text + '\n';
+  if (!report.all_tested) text += "what is \"not tested\" above may be anything; ";
+  return cat(text, visible_bias(report), ".\n");
 }
 
 /// Findings as JSON, with null for reasons that there are none of.
@@ -153,16 +180,20 @@ Json json_of(const auto& findings, std::initializer_list<const char*> reasons) {
 std::string to_text(const AuditReport& report, const Engine& engine) {
   return line("Audit on %s, %s, seed %llu\n\n", report.device.c_str(), report.dtype.c_str(),
               static_cast<unsigned long long>(report.seed)) +
-         law_section(report) + text_section(report, engine) + fault_section(report) +
+         text_section(report, engine) + fault_section(report) + law_section(report) +
          verdict(report);
 }
 
 std::string to_json(const AuditReport& report) {
   return Json{{"lossless", report.lossless()},
+              {"verdict", name_of(report.verdict())},
+              {"smallest_bias", report.smallest_bias()},
+              {"smallest_bias_of_first_token", report.smallest_bias_of_first()},
               {"law_holds", report.law_holds},
               {"texts_hold", report.texts_hold},
               {"all_tested", report.all_tested},
               {"self_check", report.self_check_done ? Json(report.self_check_holds) : Json()},
+              {"time_ran_out", report.time_ran_out},
               {"device", report.device},
               {"dtype", report.dtype},
               {"seed", report.seed},
