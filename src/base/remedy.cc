@@ -4,7 +4,8 @@ namespace coppice {
 
 std::string with_remedy(std::string_view message, std::string_view remedy) {
   std::string text(message);
-  const bool ended = !text.empty() && std::string_view(".?!").find(text.back()) != std::string::npos;
+  const bool ended =
+      !text.empty() && std::string_view(".?!").find(text.back()) != std::string::npos;
   text += ended ? " " : "; ";
   const std::size_t first = text.size();
   text += remedy;

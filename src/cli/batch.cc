@@ -95,8 +95,8 @@ void read_conversations(const po::variables_map& values, const std::string& wher
   }
 }
 
-/// `given` without a seed gets `seed`, if there is one, else a random one. Where no text follows it,
-/// it is `seed`, or 0, whatever was given, so that requests are the same in every run.
+/// `given` without a seed gets `seed`, if there is one, else a random one. Where no text follows
+/// it, it is `seed`, or 0, whatever was given, so that requests are the same in every run.
 Batch read_batch(const po::variables_map& given, std::string_view contents,
                  const std::string& where, std::optional<std::uint64_t> seed) {
   po::variables_map values = given;
@@ -123,8 +123,8 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     speculates = speculates || !std::holds_alternative<Plain>(speculation);
     batch.engine.max_tree_size = std::max(batch.engine.max_tree_size, tree_room(speculation));
   }
-  batch.follows_seed = std::any_of(
-      batch.lines.begin(), batch.lines.end(), [&](const BatchLine& line) {
+  batch.follows_seed =
+      std::any_of(batch.lines.begin(), batch.lines.end(), [&](const BatchLine& line) {
         return line.options.sampling.temperature > 0.0 && line.options.seed == batch.seed;
       });
   if (!batch.follows_seed) {
@@ -158,10 +158,7 @@ Room wanted_room(const EngineOptions& options) {
 class Run {
  public:
   Run(const Batch& batch, BatchOutput& output, double progress_seconds)
-      : batch_(batch),
-        output_(output),
-        progress_(progress_seconds),
-        shares_(batch.lines.size()) {}
+      : batch_(batch), output_(output), progress_(progress_seconds), shares_(batch.lines.size()) {}
 
   /// Until all is there, or `stop` is asked for.
   void write(Engine& engine, const std::stop_token& stop) {

@@ -12,8 +12,8 @@ namespace coppice::cli {
 namespace {
 
 // All that end a program, but for Ctrl-C, which InterruptWatch hears.
-constexpr std::array ending = {SIGHUP,  SIGQUIT, SIGTERM, SIGABRT, SIGSEGV,
-                               SIGBUS,  SIGFPE,  SIGILL,  SIGXCPU};
+constexpr std::array ending = {SIGHUP, SIGQUIT, SIGTERM, SIGABRT, SIGSEGV,
+                               SIGBUS, SIGFPE,  SIGILL,  SIGXCPU};
 
 volatile std::sig_atomic_t is_quiet = 0;
 termios shown{};
@@ -41,7 +41,7 @@ QuietKeys::QuietKeys() {
       tcgetattr(STDIN_FILENO, &shown) != 0) {
     return;
   }
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = end_by_signal;
   sigemptyset(&action.sa_mask);
   for (std::size_t i = 0; i < ending.size(); ++i) {

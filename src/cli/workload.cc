@@ -331,10 +331,10 @@ int workload(const std::vector<std::string>& arguments) {
   po::options_description output("Output"), all, hidden;
   output.add_options()("format",
                        po::value<std::string>()->default_value("text")->value_name("text|json"),
-                       "json is one object")(
-      "svg", po::value<std::string>()->value_name("FILE"),
-      "a figure of the first tree: its nodes over iterations, live and pruned; of the first record: "
-      "tokens accepted by step, as recorded");
+                       "json is one object")("svg", po::value<std::string>()->value_name("FILE"),
+                                             "a figure of the first tree: its nodes over "
+                                             "iterations, live and pruned; of the first record: "
+                                             "tokens accepted by step, as recorded");
   const UsualValues usual = {.temperature = 1.0, .seed = "0", .policy = "none"};
   all.add(workload_options())
       .add(shared_prompt_options())

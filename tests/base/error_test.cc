@@ -1,10 +1,10 @@
 #include "base/error.h"
-#include "base/remedy.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "base/remedy.h"
 #include "base/utf8.h"
 
 namespace coppice {

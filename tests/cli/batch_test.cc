@@ -277,8 +277,8 @@ TEST_F(Batch, GoesOnWhereItStopped) {
 
 TEST_F(Batch, NoSeedWhereNoTextFollowsIt) {
   const std::string file = write("prompts.txt", "It was late\nThe captain\n");
-  const std::string command = "generate --batch " + file + fixed + "--max-new-tokens 3 --output '" +
-                              folder("texts") + "'";
+  const std::string command =
+      "generate --batch " + file + fixed + "--max-new-tokens 3 --output '" + folder("texts") + "'";
   ASSERT_EQ(run(command).code, 0);
   const std::string whole = slurp(folder("texts"));
   for (const Json& line : lines_of(whole)) {

@@ -270,10 +270,9 @@ TEST_F(ChatCommand, KeysTypedWhileItAnswersWait) {
       talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
   ASSERT_EQ(answer.size(), 12u);
   int status = -1;
-  const std::string seen =
-      talk_on_terminal("exec env " + command(options + "--max-new-tokens 300"),
-                       {{"> ", "Who are you?\r"}, {answer, "/undo\r"}, {"taken back", "/exit\r"}},
-                       status);
+  const std::string seen = talk_on_terminal(
+      "exec env " + command(options + "--max-new-tokens 300"),
+      {{"> ", "Who are you?\r"}, {answer, "/undo\r"}, {"taken back", "/exit\r"}}, status);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << seen;
   const auto prompt = seen.find("> ", seen.find(answer));
   ASSERT_NE(prompt, seen.npos) << seen;
@@ -290,10 +289,10 @@ TEST_F(ChatCommand, ASignalLeavesTheTerminalAsItWas) {
       talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
   int status = -1;
   for (const char* keys : {"\x1c", "\x03"}) {  // Ctrl-\ ends it, Ctrl-C the answer
-    const std::string seen = talk_on_terminal(
-        "ulimit -c 0; trap : INT QUIT; env " + command(options + "--max-new-tokens 480") +
-            "; stty -a",
-        {{"> ", "Who are you?\r"}, {answer, keys}, {"stopped", "\x04"}}, status);
+    const std::string seen =
+        talk_on_terminal("ulimit -c 0; trap : INT QUIT; env " +
+                             command(options + "--max-new-tokens 480") + "; stty -a",
+                         {{"> ", "Who are you?\r"}, {answer, keys}, {"stopped", "\x04"}}, status);
     const auto modes = seen.find("icanon");
     ASSERT_NE(modes, seen.npos) << seen;
     EXPECT_NE(seen.find(" echo ", modes), seen.npos) << seen;

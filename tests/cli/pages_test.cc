@@ -218,7 +218,8 @@ std::string prose_of(const std::filesystem::path& page) {
   std::string prose;
   bool fenced = false;
   for (std::string line; std::getline(in, line);) {
-    const bool fence = line.find("```") != line.npos && line.find_first_not_of(' ') == line.find('`');
+    const bool fence =
+        line.find("```") != line.npos && line.find_first_not_of(' ') == line.find('`');
     if (fence) fenced = !fenced;
     if (!fence && !fenced) prose += line + "\n";
   }
@@ -231,9 +232,9 @@ std::set<std::string> anchors_of(const std::filesystem::path& page) {
   std::istringstream in(slurp(page));
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line[0] != '#') continue;
-    const std::string heading = std::regex_replace(
-        line.substr(std::min(line.size(), line.find_first_not_of("# "))),
-        std::regex("\\[([^\\]]*)\\]\\([^)]*\\)"), "$1");
+    const std::string heading =
+        std::regex_replace(line.substr(std::min(line.size(), line.find_first_not_of("# "))),
+                           std::regex("\\[([^\\]]*)\\]\\([^)]*\\)"), "$1");
     std::string anchor;
     for (const char c : heading) {
       const auto byte = static_cast<unsigned char>(c);
@@ -250,13 +251,15 @@ std::set<std::string> anchors_of(const std::filesystem::path& page) {
 std::vector<std::string> broken_links(const std::filesystem::path& page) {
   std::vector<std::string> broken;
   const std::string prose = prose_of(page);
-  const std::regex link("\\]\\(([^)\\s]+)(\\s+\"[^\"]*\")?\\)|^\\[[^\\]]+\\]:\\s+(\\S+)|"
-                        "(?:href|src)=\"([^\"]+)\"",
-                        std::regex::ECMAScript | std::regex::multiline);
+  const std::regex link(
+      "\\]\\(([^)\\s]+)(\\s+\"[^\"]*\")?\\)|^\\[[^\\]]+\\]:\\s+(\\S+)|"
+      "(?:href|src)=\"([^\"]+)\"",
+      std::regex::ECMAScript | std::regex::multiline);
   for (std::sregex_iterator one(prose.begin(), prose.end(), link), end; one != end; ++one) {
     const std::smatch& match = *one;
-    const std::string target =
-        match[1].matched ? match[1].str() : match[3].matched ? match[3].str() : match[4].str();
+    const std::string target = match[1].matched   ? match[1].str()
+                               : match[3].matched ? match[3].str()
+                                                  : match[4].str();
     if (std::regex_search(target, std::regex("^[a-z]+:"))) continue;
     const std::size_t hash = std::min(target.find('#'), target.size());
     const auto path =

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/remedy.h"
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/remedy.h"
 #include "drafting/shape_json.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"

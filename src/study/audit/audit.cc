@@ -185,6 +185,7 @@ class Audit {
   // that many, on texts of other streams: looking at faulty ones again and again biases no test.
   void check_self(double per_sample) {
     report_.self_check_done = true;
+    report_.asked_bias = request_.smallest_bias;
     SelfCheck check(engine_, request_, report_.significance);
     for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
       const AuditSetting* setting = largest_of(acceptance);
@@ -211,7 +212,11 @@ class Audit {
         check.look(next, ticks);
         drawn = next;
       }
-      samples_ = std::max(drawn, check.needed());
+      const double left = std::max(0.0, request_.time_limit - (now_seconds() - start_));
+      const auto most =
+          static_cast<std::int64_t>(std::min(left / per_sample, static_cast<double>(most_samples)));
+      report_.time_ran_out = report_.time_ran_out || check.needed() > std::max(drawn, most);
+      samples_ = std::max(drawn, std::min(check.needed(), most));
     }
     report_.faults = check.findings();
     report_.self_check_holds =
@@ -245,13 +250,13 @@ double AuditReport::smallest_bias_of_first() const {
   return bias;
 }
 
-const char* name_of(Verdict verdict) {
+const char* name_of(AuditVerdict verdict) {
   switch (verdict) {
-    case Verdict::lossless:
+    case AuditVerdict::lossless:
       return "lossless";
-    case Verdict::biased:
+    case AuditVerdict::biased:
       return "biased";
-    case Verdict::undecided:
+    case AuditVerdict::undecided:
       break;
   }
   return "undecided";

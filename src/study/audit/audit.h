@@ -25,11 +25,14 @@ struct AuditRequest : StudyHooks {
   std::vector<AuditSetting> settings;
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   std::uint64_t seed = 1;
-  /// Short texts drawn of each setting, all prompts together; 0: as many as show the planted
-  /// faults, or as `time_limit` allows, and at least fewest_samples and what takes `seconds`.
+  /// Short texts drawn of each setting, all prompts together; 0: as many as show `smallest_bias`
+  /// and the planted faults, or as `time_limit` allows, at least fewest_samples and what takes
+  /// `seconds`.
   std::int64_t samples = 0;
   double seconds = 60.0;
   double time_limit = 600.0;  ///< seconds, about; for `samples` 0
+  /// Total variation of the first token that is to be seen; planted faults that bias less need not.
+  double smallest_bias = 0.1;
   std::int32_t compared_tokens = 128;  ///< of each prompt and setting, against plain decoding
   bool self_check = true;
 };
@@ -84,19 +87,17 @@ struct FaultFinding : Fit {
   std::string setting;
   std::string fault;
   bool caught = false;
-  bool idle = false;         ///< next to no text is another than without it: nothing is to be seen
-  std::int64_t drawn = 0;    ///< samples until it was caught, found idle or given up
-  std::int64_t changed = 0;  ///< of these, texts that are others than without it
-  double most_bias = 1.0;    ///< total variation that these leave possible, with stated_power
-  std::string event;         ///< the test of the smallest p-value, or "passes", "texts"
+  bool small = false;      ///< not caught, for it biases less than AuditRequest::smallest_bias here
+  std::int64_t drawn = 0;  ///< samples until it was caught, found small or given up
+  double most_bias = 1.0;  ///< total variation that these leave possible, with stated_power
+  std::string event;       ///< the test of the smallest p-value, or "passes", "texts"
 
   static void members(auto& self, auto visit) {
     visit("setting", self.setting);
     visit("fault", self.fault);
     visit("caught", self.caught);
-    visit("idle", self.idle);
+    visit("small", self.small);
     visit("drawn", self.drawn);
-    visit("changed", self.changed);
     visit("most_bias", self.most_bias);
     visit("event", self.event);
     Fit::members(self, visit);
@@ -131,12 +132,12 @@ struct TextFinding {
                   ended_early)
 };
 
-enum class Verdict : std::uint8_t {
+enum class AuditVerdict : std::uint8_t {
   lossless,   ///< nothing was found by tests that see what they have to
   biased,     ///< something was found
   undecided,  ///< nothing was found, but the tests would not have seen enough
 };
-const char* name_of(Verdict verdict);
+const char* name_of(AuditVerdict verdict);
 
 struct AuditReport {
   bool stopped = false;  ///< nothing else holds then
@@ -149,8 +150,9 @@ struct AuditReport {
   std::vector<FaultFinding> faults;
   std::vector<TextFinding> texts;
   bool law_holds = true;
-  /// Some planted fault was caught, and all that were not do nothing here.
+  /// Some planted fault was caught, and all that were not are small.
   bool self_check_done = false, self_check_holds = true;
+  double asked_bias = 1.0;    ///< AuditRequest::smallest_bias
   bool time_ran_out = false;  ///< before all faults were seen
   bool texts_hold = true;
   bool all_tested = true;  ///< no setting's law or texts went without a test
@@ -158,11 +160,13 @@ struct AuditReport {
   /// probability stated_power, and of the first one; 1 if none.
   double smallest_bias() const;
   double smallest_bias_of_first() const;
-  Verdict verdict() const {
-    if (!law_holds || !texts_hold) return Verdict::biased;
-    return stopped || !self_check_holds || !all_tested ? Verdict::undecided : Verdict::lossless;
+  bool resolves() const { return smallest_bias_of_first() <= asked_bias; }
+  AuditVerdict verdict() const {
+    if (!law_holds || !texts_hold) return AuditVerdict::biased;
+    const bool seen = !self_check_done || (self_check_holds && resolves());
+    return stopped || !seen || !all_tested ? AuditVerdict::undecided : AuditVerdict::lossless;
   }
-  bool lossless() const { return verdict() == Verdict::lossless; }
+  bool lossless() const { return verdict() == AuditVerdict::lossless; }
 };
 
 /// Throws Error(usage) for what no engine can audit.

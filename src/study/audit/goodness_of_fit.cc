@@ -1,7 +1,6 @@
 #include "study/audit/goodness_of_fit.h"
 
 #include <algorithm>
-#include <boost/math/distributions/beta.hpp>
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/non_central_chi_squared.hpp>
 #include <cmath>
@@ -55,10 +54,6 @@ double largest_variation(const Fit& fit, double power) {
   const double noncentrality = boost::math::non_central_chi_squared::find_non_centrality(
       fit.degrees, fit.chi_square, 1.0 - power);
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * fit.samples)));
-}
-
-double beta_quantile(double a, double b, double probability) {
-  return boost::math::quantile(boost::math::beta_distribution<double>(a, b), probability);
 }
 
 TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline) {

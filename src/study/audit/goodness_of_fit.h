@@ -24,9 +24,6 @@ double detectable_noncentrality(double degrees, double significance, double powe
 /// sqrt(noncentrality / 4n). 1 where no bias is sure to be seen.
 double detectable_variation(double degrees, double samples, double significance, double power);
 
-/// Quantile of the beta distribution, for bounds on shares.
-double beta_quantile(double a, double b, double probability);
-
 /// The target's law of one token, prepared for tests.
 struct TokenLaw {
   std::vector<float> probability;  ///< [vocab]

@@ -162,18 +162,6 @@ void LawSampling::rest() {
   for (const auto& prompt : prompts_) states_.push_back(access_.new_text(prompt));
 }
 
-std::int64_t LawSampling::differs_from(const LawSampling& other) const {
-  std::int64_t different = 0;
-  for (std::size_t p = 0; p < drawn_.size(); ++p) {
-    auto theirs = other.drawn_[p].begin();
-    for (auto text = drawn_[p].begin(); text != drawn_[p].end(); text += sampled_tokens) {
-      different += std::equal(text, text + sampled_tokens, theirs) ? 0 : 1;
-      theirs += sampled_tokens;
-    }
-  }
-  return different;
-}
-
 Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
   options_.stream = stream;
   SequenceState& state = states_[prompt];

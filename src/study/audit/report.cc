@@ -63,31 +63,29 @@ std::string law_section(const AuditReport& report) {
   return text;
 }
 
-const char* state_of(const FaultFinding& fault) {
+std::string state_of(const FaultFinding& fault, double asked_bias) {
   if (fault.caught) return "seen";
-  return fault.idle ? "does nothing here" : "NOT SEEN";
+  return fault.small ? line("below %g", asked_bias) : "NOT SEEN";
 }
 
 std::string fault_section(const AuditReport& report) {
   if (!report.self_check_done) return "Planted faults: not tried.\n\n";
   std::string text = line(
-      "Planted faults, and whether the same tests see them. changed: texts that are others than "
-      "without\nthe fault; if under 1%%, it does nothing here. bias: the total variation that the "
-      "texts leave\npossible for a fault that was not seen, with probability %g.\n\n",
-      stated_power);
+      "Planted faults, and whether the same tests see them. bias: the largest that the texts "
+      "leave\n"
+      "possible for a fault that was not seen, with probability %g; below %g it need not be.\n\n",
+      stated_power, report.asked_bias);
   std::string setting;
   for (const FaultFinding& f : report.faults) {
     if (f.setting != setting) {
       setting = f.setting;
-      text += line("%s:\n  %-52s %-17s %8s %8s %9s %7s  %s\n", setting.c_str(), "fault", "",
-                   "samples", "changed", "p", "TV", "test");
+      text += line("%s:\n  %-52s %-10s %8s %9s %7s %7s  %s\n", setting.c_str(), "fault", "",
+                   "samples", "p", "TV", "bias", "test");
     }
-    text += line("  %-52s %-17s %8lld %7.1f%% %9.2g %7.4f  %s", f.fault.c_str(), state_of(f),
-                 static_cast<long long>(f.drawn),
-                 100.0 * static_cast<double>(f.changed) /
-                     static_cast<double>(std::max<std::int64_t>(1, f.drawn)),
-                 f.p_value, f.total_variation, f.event.c_str());
-    text += f.caught ? "\n" : line(", bias below %.4f\n", f.most_bias);
+    text +=
+        line("  %-52s %-10s %8lld %9.2g %7.4f %7s  %s\n", f.fault.c_str(),
+             state_of(f, report.asked_bias).c_str(), static_cast<long long>(f.drawn), f.p_value,
+             f.total_variation, f.caught ? "" : line("%.4f", f.most_bias).c_str(), f.event.c_str());
   }
   return text + '\n';
 }
@@ -127,38 +125,38 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
 std::string visible_bias(const AuditReport& report) {
   const double first = report.smallest_bias_of_first(), any = report.smallest_bias();
   if (first >= 1.0) return "no bias of sampled text was sure to be seen";
-  std::string text =
-      line("a bias of %.3f or more (total variation) of the first token would have been seen", first);
-  text += any < 1.0 ? line(", of %.3f of any of the first %d,", any, tested_tokens)
-                    : line(", of some later one of the first %d none was sure to be,", tested_tokens);
+  std::string text = line(
+      "a bias of %.3f or more (total variation) of the first token would have been seen", first);
+  text += any < 1.0
+              ? line(", of %.3f of any of the first %d,", any, tested_tokens)
+              : line(", of some later one of the first %d none was sure to be,", tested_tokens);
   return text + line(" with probability %g", stated_power);
 }
 
 std::string verdict(const AuditReport& report) {
   const auto count = [&](auto is) { return std::ranges::count_if(report.faults, is); };
   const auto seen = count([](const FaultFinding& f) { return f.caught; });
-  const auto idle = count([](const FaultFinding& f) { return f.idle && !f.caught; });
+  const auto small = count([](const FaultFinding& f) { return f.small; });
   const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
   std::string faults = line("%td of %td planted faults were seen", seen, planted);
-  if (idle > 0) faults += line(" and %td do nothing here", idle);
+  if (small > 0) faults += line(", %td bias less than %g here", small, report.asked_bias);
   if (report.lossless()) {
     return cat("Lossless as far as these tests see: ", visible_bias(report),
                "; texts equal plain decoding's; ",
                report.self_check_done ? faults : "the tests themselves were not checked", ".\n");
   }
-  if (report.verdict() == Verdict::biased) {
+  if (report.verdict() == AuditVerdict::biased) {
     std::string text = "NOT lossless:";
     if (!report.law_holds) text += " the law of sampled text is not the target's;";
     if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
     text.back() = '.';
     return text + '\n';
   }
-  std::string text = cat("NOT shown lossless: no bias was found, but ");
-  if (!report.self_check_holds) {
-    text += report.time_ran_out ? cat("the time limit came before all faults were seen: ", faults)
-                                : faults;
-    text += report.time_ran_out ? " (--time-limit gives more)" : " (more --samples show more)";
-    text += "; ";
+  std::string text = "NOT shown lossless: no bias was found, but ";
+  if (report.self_check_done && !(report.self_check_holds && report.resolves())) {
+    text += cat(report.time_ran_out ? "the time limit came too early (--time-limit gives more): "
+                                    : "the samples were too few (more --samples show more): ",
+                faults, "; ");
   }
   if (!report.all_tested) text += "what is \"not tested\" above may be anything; ";
   return cat(text, visible_bias(report), ".\n");
@@ -189,6 +187,7 @@ std::string to_json(const AuditReport& report) {
               {"verdict", name_of(report.verdict())},
               {"smallest_bias", report.smallest_bias()},
               {"smallest_bias_of_first_token", report.smallest_bias_of_first()},
+              {"asked_bias", report.self_check_done ? Json(report.asked_bias) : Json()},
               {"law_holds", report.law_holds},
               {"texts_hold", report.texts_hold},
               {"all_tested", report.all_tested},

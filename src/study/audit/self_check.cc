@@ -3,6 +3,7 @@
 #include <list>
 #include <memory>
 
+#include "base/error.h"
 #include "base/stopwatch.h"
 #include "study/audit/tests.h"
 
@@ -12,17 +13,19 @@ namespace {
 /// Most looks at one fault's texts: each has its share of the chance of a false alarm, so that
 /// looking again and again finds no fault where there is none.
 constexpr double most_looks = 16.0;
-/// A fault that changes fewer texts than this share (with stated_power) does next to nothing here.
-constexpr double idle_share = 0.01;
 /// Texts of a fault have streams of their own: how many are drawn must say nothing about the texts
 /// that the sound engine is tested on.
 constexpr std::uint64_t fault_streams = std::uint64_t{1} << 32;
 
-/// Largest share that `changed` of `count` leaves possible, with probability stated_power.
-double largest_share(std::int64_t changed, std::int64_t count) {
-  return changed >= count ? 1.0
-                          : beta_quantile(static_cast<double>(changed) + 1.0,
-                                          static_cast<double>(count - changed), stated_power);
+/// What an unseen fault may bias at most, with stated_power over all looks together; 1 if nothing
+/// was tested.
+double possible_bias(const std::vector<EventFinding>& events) {
+  if (events.empty() || !(events.front().degrees > 0.0)) return 1.0;
+  double bias = 0.0;
+  for (const EventFinding& event : events) {
+    bias = std::max(bias, largest_variation(event, 1.0 - (1.0 - stated_power) / most_looks));
+  }
+  return bias;
 }
 
 /// Texts with which a test that saw this sees it again with probability stated_power.
@@ -45,15 +48,13 @@ struct SelfCheck::Trial {
   PlantedFault fault;
   GenerateOptions options;
   LawSampling sampling;
-  LawSampling* sound;  ///< the same texts of the engine without the fault
   FaultFinding finding = {};
-  bool settled() const { return finding.caught || finding.idle; }
+  bool settled() const { return finding.caught || finding.small; }
 };
 
 struct SelfCheck::State {
-  std::list<LawSampling> sound;  ///< one for each setting
   std::list<Trial> trials;
-  std::int64_t needed = 0;
+  std::int64_t needed = 0, resolving = 0;
   double seconds = 0.0;  ///< spent on the last look
   std::int64_t texts = 0;
 };
@@ -66,12 +67,9 @@ SelfCheck::SelfCheck(Engine& engine, const AuditRequest& request, double signifi
 SelfCheck::~SelfCheck() = default;
 
 void SelfCheck::add(const std::string& setting, const GenerateOptions& options, TargetLaws& laws) {
-  const auto sampling = [&] {
-    return LawSampling(engine_, laws, request_.prompts, options, fault_streams);
-  };
-  LawSampling& sound = state_->sound.emplace_back(sampling());
-  for (PlantedFault& fault : faults_for(EngineAccess(engine_), options.acceptance)) {
-    Trial& trial = state_->trials.emplace_back(Trial{fault, options, sampling(), &sound});
+  for (const PlantedFault& fault : faults_for(EngineAccess(engine_), options.acceptance)) {
+    Trial& trial = state_->trials.emplace_back(Trial{
+        fault, options, LawSampling(engine_, laws, request_.prompts, options, fault_streams)});
     trial.finding.setting = setting;
     trial.finding.fault = fault.name;
   }
@@ -91,14 +89,13 @@ void SelfCheck::look(std::int64_t samples, const MakeTicker& ticker) {
   for (Trial& trial : state_->trials) {
     ++number;
     if (trial.settled()) continue;
-    draw_to(*trial.sound, "sampling for comparison with planted faults");
     const bool first = trial.sampling.samples() == 0;
     {
       const FaultGuard guard(engine_);
       EngineAccess access(engine_);
       trial.fault.plant(access);
-      draw_to(trial.sampling, cat("planted fault ", number, " of ", state_->trials.size(), ": ",
-                                  trial.fault.name));
+      draw_to(trial.sampling,
+              cat("planted fault ", number, " of ", state_->trials.size(), ": ", trial.fault.name));
     }
     judge(trial, first);
   }
@@ -114,20 +111,21 @@ void SelfCheck::judge(Trial& trial, bool first) {
       *std::ranges::min_element(events, {}, [](const auto& e) { return e.p_value; });
   static_cast<Fit&>(finding) = worst;
   finding.event = worst.event;
-  finding.changed = trial.sampling.differs_from(*trial.sound);
-  finding.most_bias = largest_share(finding.changed, finding.drawn);
-  finding.idle = finding.most_bias <= idle_share;
-  double unseen = 0.0;
-  for (const EventFinding& event : events) unseen = std::max(unseen, largest_variation(event, stated_power));
-  if (unseen > 0.0) finding.most_bias = std::min(finding.most_bias, unseen);
+  finding.most_bias = possible_bias(events);
+  // Bins grow in number with the samples, and the bias that is sure to be seen falls a little
+  // slower than by their root.
+  constexpr double margin = 1.2;
+  const double bias = events.front().smallest_bias / request_.smallest_bias;
+  state_->resolving = std::max(
+      state_->resolving, static_cast<std::int64_t>(
+                             std::ceil(margin * bias * bias * static_cast<double>(finding.drawn))));
   finding.caught = worst.p_value <= significance_ / most_looks;
   if (finding.caught) {
-    state_->needed =
-        std::max(state_->needed, texts_needed(worst, finding.drawn, significance_));
+    state_->needed = std::max(state_->needed, texts_needed(worst, finding.drawn, significance_));
   } else if (first) {
     compare(trial);
   }
-  if (finding.caught) finding.idle = false;
+  finding.small = !finding.caught && finding.most_bias <= request_.smallest_bias;
   trial.sampling.rest();
 }
 
@@ -145,10 +143,10 @@ void SelfCheck::compare(Trial& trial) {
     return;
   }
   if (trial.options.acceptance != Acceptance::coupled) return;
-  const TextFinding texts = compare_texts(engine_, request_.prompts, trial.options,
-                                          request_.compared_tokens, [this] {
-                                            if (request_.stopped()) throw Stopped();
-                                          });
+  const TextFinding texts =
+      compare_texts(engine_, request_.prompts, trial.options, request_.compared_tokens, [this] {
+        if (request_.stopped()) throw Stopped();
+      });
   if (texts.holds) return;
   finding.caught = true;
   finding.event = "texts";
@@ -165,7 +163,7 @@ double SelfCheck::seconds_of_look(std::int64_t texts) const {
          static_cast<double>(state_->texts);
 }
 
-std::int64_t SelfCheck::needed() const { return state_->needed; }
+std::int64_t SelfCheck::needed() const { return std::max(state_->needed, state_->resolving); }
 
 std::vector<FaultFinding> SelfCheck::findings() const {
   std::vector<FaultFinding> all;

@@ -73,8 +73,6 @@ class LawSampling {
 
   /// Frees the KV of the prompts until more is drawn.
   void rest();
-  /// How many of its texts are not those of `other`, which has at least as many.
-  std::int64_t differs_from(const LawSampling& other) const;
 
   std::int64_t samples() const { return samples_; }
   const Trial& drawn() const { return sums_; }
@@ -135,11 +133,12 @@ class SelfCheck {
   /// Draws on to `samples` texts of every fault that was not seen yet, and tests them.
   void look(std::int64_t samples, const MakeTicker& ticker);
 
-  /// Faults that were neither seen nor found to do nothing here.
+  /// Faults that were neither seen nor found to bias less than the request asks for.
   std::size_t unseen() const;
   /// About what `texts` more of each of these would take, by the last look.
   double seconds_of_look(std::int64_t texts) const;
-  /// Texts with which the faults that samples showed are seen with probability stated_power.
+  /// Texts with which the faults that samples showed, and the bias that the request asks for, are
+  /// seen with probability stated_power.
   std::int64_t needed() const;
   std::vector<FaultFinding> findings() const;
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/remedy.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/remedy.h"
 #include "study/files/members.h"
 
 namespace coppice::study {
