@@ -289,10 +289,10 @@ TEST_F(ChatCommand, ASignalLeavesTheTerminalAsItWas) {
       talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
   int status = -1;
   for (const char* keys : {"\x1c", "\x03"}) {  // Ctrl-\ ends it, Ctrl-C the answer
-    const std::string seen =
-        talk_on_terminal("ulimit -c 0; trap : INT QUIT; env " +
-                             command(options + "--max-new-tokens 480") + "; stty -a",
-                         {{"> ", "Who are you?\r"}, {answer, keys}, {"stopped", "\x04"}}, status);
+    const std::string seen = talk_on_terminal(
+        "ulimit -c 0; trap : INT QUIT; env " + command(options + "--max-new-tokens 480") +
+            "; stty -a",
+        {{"> ", "Who are you?\r"}, {answer, keys}, {"stopped", ""}, {"> ", "\x04"}}, status);
     const auto modes = seen.find("icanon");
     ASSERT_NE(modes, seen.npos) << seen;
     EXPECT_NE(seen.find(" echo ", modes), seen.npos) << seen;

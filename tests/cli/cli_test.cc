@@ -83,12 +83,13 @@ TEST_F(Cli, JsonKeepsItsContract) {
 
 TEST_F(Cli, NoSeedWhereNoTextFollowsIt) {
   for (const char* given : {"", "--seed 5 "}) {
-    const std::string greedy = cat("generate --prompt 'It was late' --max-new-tokens 2 ", given);
+    const std::string greedy =
+        cat("generate --prompt 'It was late' --max-new-tokens 2 --tree-size 4 ", given);
     EXPECT_TRUE(nlohmann::json::parse(run(greedy + "--format json").out).at("seed").is_null());
     const std::string told = run(greedy + "--stats").err;
     EXPECT_NE(told.find("temperature 0 "), std::string::npos) << told;
     EXPECT_EQ(told.find("seed"), std::string::npos) << told;
-    const std::string tree = cat("tree --prompt 'It was late' --format json ", given);
+    const std::string tree = cat("tree --prompt 'It was late' --format json --tree-size 4 ", given);
     EXPECT_TRUE(nlohmann::json::parse(run(tree).out).at("seed").is_null());
     EXPECT_FALSE(nlohmann::json::parse(run(tree + "--temperature 1").out).at("seed").is_null());
   }
@@ -661,7 +662,7 @@ TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
        "recording"},
       {"plan --ranks 4 --out '" + folder("plan.json") + "'" + few, "measuring acceptance by rank"},
       {"plan --ranks 4 --out '" + folder("more.json") + "'" + few, "writing prompts"},
-      {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 16" +
+      {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" +
            common + prompts,
        "sampling speeds"},
       {"audit --policy chain --tree-size 2 --acceptance rejection --samples 48 --compared-tokens "
