@@ -1,5 +1,5 @@
-# What cmake --install puts down: library, headers, command with its pages, models, CUDA module, and
-# what find_package and pkg-config read.
+# What cmake --install puts down: library, headers, command with its manual, pages and examples,
+# models, CUDA module, and what find_package and pkg-config read.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coppice)
 set(coppice_installed_shared OFF)
@@ -16,7 +16,14 @@ install(FILES src/coppice.h src/custom_policy.h src/speculation.h
 install(FILES src/base/api.h src/base/error_type.h src/base/rank_path.h
   src/base/sampling_params.h src/base/token_id.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice/base)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+set(doc_dir "\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_DOCDIR}")
+  set(doc_dir "${CMAKE_INSTALL_DOCDIR}")
+endif()
+install(CODE "set(SOURCE \"${PROJECT_SOURCE_DIR}\")
+set(STAGE \"${PROJECT_BINARY_DIR}/installed_pages\")
+set(DESTINATION \"${doc_dir}\")
+include(\"${PROJECT_SOURCE_DIR}/scripts/cmake/InstallPages.cmake\")")
 install(DIRECTORY models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/coppice/models)
 if(TARGET coppice_cli)
   install(TARGETS coppice_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

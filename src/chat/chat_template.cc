@@ -1,6 +1,7 @@
 #include "chat/chat_template.h"
 
 #include "base/error.h"
+#include "base/remedy.h"
 #include "base/utf8.h"
 #include "chat/interpreter.h"
 #include "chat/parser.h"
@@ -28,7 +29,8 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
   try {
     impl->body = Parser(source).parse();
   } catch (const TemplateError& error) {
-    throw_failure(cat(name, ": ", error.what(), "; correct the template or fetch it again"));
+    throw_failure(
+        with_remedy(cat(name, ": ", error.what()), "correct the template or fetch it again"));
   }
   return ChatTemplate(std::move(impl));
 }
@@ -41,8 +43,8 @@ Text ChatTemplate::render(const Value& context, std::time_t now) const {
   } catch (const TemplateError& error) {
     std::string what = error.what();  // of any length: raise_exception
     if (what.size() > 400) what = what.substr(0, 400) + "...";
-    throw_failure(cat(impl_->name, ": line ", interpreter.line(), ": ", what,
-                      "; the template refuses these messages"));
+    throw_failure(with_remedy(cat(impl_->name, ": line ", interpreter.line(), ": ", what),
+                              "the template refuses these messages"));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/remedy.h"
 #include "chat/python_text.h"
 #include "chat/unicode.h"
 
@@ -231,7 +232,7 @@ Value parse_json(std::string_view json, const std::string& where, bool foreign) 
   try {
     Json::sax_parse(json.begin(), json.end(), &reader);
   } catch (const TemplateError& error) {
-    throw_usage(cat(where, ": ", error.what(), "; make it smaller"));
+    throw_usage(with_remedy(cat(where, ": ", error.what()), "make it smaller"));
   }
   return reader.take();
 }

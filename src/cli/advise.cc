@@ -92,7 +92,7 @@ int advise(const std::vector<std::string>& arguments) {
   request.sampling.validate();
   prompts.read();
 
-  ProgressLine progress(true);
+  ProgressLine progress;
   EngineOptions engine_request = pair_options("advise", values, request.sampling.speculation);
   engine_request.max_tree_size = study::largest_advised_tree;
   GenerateOptions planned = request.sampling;
@@ -105,7 +105,7 @@ int advise(const std::vector<std::string>& arguments) {
     study::require_room(engine, prompts.tokens(), request.new_tokens);
   }
   request.prompts = prompts.tokens_of(engine, request.sampling.seed, request.sampling.add_bos,
-                                      interrupts.token());
+                                      progress, interrupts.token());
   request.progress = [&](const std::string& what, double fraction) {
     progress.show(what, fraction);
   };

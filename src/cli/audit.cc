@@ -2,6 +2,7 @@
 #include "study/audit/audit.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "cli/acceptance_vector.h"
@@ -14,6 +15,9 @@
 
 namespace coppice::cli {
 namespace {
+
+/// Of an audit that found nothing, but would not have seen enough.
+constexpr int undecided_exit = 3;
 
 /// What is tested where no policy was named.
 struct Usual {
@@ -68,11 +72,18 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
 int audit(const std::vector<std::string>& arguments) {
   po::options_description tests("Tests");
   add_prompt_options(tests, "", 2, 16);
-  tests.add_options()(
-      "samples", po::value<std::string>()->default_value("auto")->value_name("N|auto"),
-      "short texts sampled of each setting; auto: what takes about a minute, at least 500")(
-      "compared-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
-      "tokens of each prompt and setting compared with plain decoding")(
+  tests.add_options()("samples",
+                      po::value<std::string>()->default_value("auto")->value_name("N|auto"),
+                      "short texts sampled of each setting; auto: as many as --smallest-bias and "
+                      "the planted faults "
+                      "need to be seen, at least 500 and what takes about a minute")(
+      "smallest-bias", po::value<double>()->default_value(0.1, "0.1")->value_name("F"),
+      "total variation of the first token's distribution that is to be seen; planted faults that "
+      "bias less need not be")(
+      "time-limit", po::value<double>()->default_value(600.0, "600")->value_name("SECONDS"),
+      "with --samples auto: about how long the audit may take; what is not shown by then is not "
+      "decided")("compared-tokens", po::value<std::int32_t>()->default_value(128)->value_name("N"),
+                 "tokens of each prompt and setting compared with plain decoding")(
       "no-self-check", "plant no faults (the tests are then not tested)")(
       "format", po::value<std::string>()->default_value("text")->value_name("text|json"),
       "how results are printed");
@@ -80,20 +91,37 @@ int audit(const std::vector<std::string>& arguments) {
   all.add(tests).add(sampling_options(usual_values)).add(drafting_options(usual_values));
   all.add(model_options());
   po::variables_map values;
-  if (!parse(arguments, all,
-             "coppice audit: test whether speculation is lossless here\n\n"
-             "Draws many short texts and compares their law with the target's own, compares texts\n"
-             "at temperature 0 and under coupled acceptance with plain decoding token for token,\n"
-             "and plants faults to see that the tests would notice. Exit code 0: lossless; 1: not\n"
-             "shown to be; 2: wrong usage. A --policy that is named has the tree size that\n"
-             "generate would give it. Ctrl-C ends it without a verdict.\n",
-             values)) {
+  if (!parse(
+          arguments, all,
+          "coppice audit: test whether speculation is lossless here\n\n"
+          "Draws many short texts and compares their law with the target's own, compares texts\n"
+          "at temperature 0 and under coupled acceptance with plain decoding token for token,\n"
+          "and plants faults to find how many texts the tests need to see them. A --policy that\n"
+          "is named has the tree size that generate would give it. Ctrl-C ends it without a\n"
+          "verdict. Exit code 0: lossless as far as the tests see, which the verdict says in\n"
+          "numbers; 1: a bias was found, or the audit failed; 2: wrong usage; 3: not decided, for\n"
+          "planted faults were not seen, time ran out, or something could not be tested.\n",
+          values)) {
     return 0;
   }
   const bool json = wants_json(values);
   study::AuditRequest audit;
   audit.samples =
       count_or_auto("samples", values["samples"].as<std::string>(), study::most_samples);
+  audit.smallest_bias = values["smallest-bias"].as<double>();
+  if (!(audit.smallest_bias > 0.0 && audit.smallest_bias < 1.0)) {
+    throw_usage(cat("--smallest-bias ", audit.smallest_bias, ": use a number between 0 and 1"));
+  }
+  if (values.count("no-self-check") != 0 && !values["smallest-bias"].defaulted()) {
+    throw_usage("--smallest-bias does nothing with --no-self-check; leave one of them out");
+  }
+  audit.time_limit = values["time-limit"].as<double>();
+  if (!(audit.time_limit > 0.0) || !std::isfinite(audit.time_limit)) {
+    throw_usage(cat("--time-limit ", audit.time_limit, ": use seconds above 0"));
+  }
+  if (audit.samples > 0 && !values["time-limit"].defaulted()) {
+    throw_usage("--time-limit does nothing with a number of --samples; leave one of them out");
+  }
   audit.compared_tokens = count_in(values, "compared-tokens", 1);
   ChosenPrompts prompts(values);
   audit.self_check = values.count("no-self-check") == 0;
@@ -109,16 +137,17 @@ int audit(const std::vector<std::string>& arguments) {
       });
   prompts.read();
 
-  ProgressLine progress(true);
+  ProgressLine progress;
   EngineOptions engine_request = pair_options("audit", values, largest.options.speculation);
   for (study::AuditSetting& setting : audit.settings) {
     read_acceptance_vector(values, engine_request, setting.options);
   }
   tell_usual_acceptance(values, audit.settings.back().options);  // sequoia is the last, if at all
   Engine engine = load_pair(engine_request, progress);
-  audit.prompts = prompts.tokens_of(engine, audit.seed, request.add_bos);
-  audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   const InterruptWatch interrupts;
+  audit.prompts =
+      prompts.tokens_of(engine, audit.seed, request.add_bos, progress, interrupts.token());
+  audit.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   audit.stop = InterruptWatch::interrupted;
   const study::AuditReport report = study::run_audit(engine, audit);
   progress.clear();
@@ -127,7 +156,15 @@ int audit(const std::vector<std::string>& arguments) {
     return interrupted_exit;
   }
   write_out(json ? study::to_json(report) : study::to_text(report, engine));
-  return report.lossless() ? 0 : 1;
+  switch (report.verdict()) {
+    case study::AuditVerdict::lossless:
+      return 0;
+    case study::AuditVerdict::biased:
+      return 1;
+    case study::AuditVerdict::undecided:
+      break;
+  }
+  return undecided_exit;
 }
 
 }  // namespace coppice::cli

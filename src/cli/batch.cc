@@ -19,7 +19,6 @@
 #include "cli/conversation.h"
 #include "cli/generation_text.h"
 #include "cli/length_options.h"
-#include "cli/progress_log.h"
 #include "cli/terminal.h"
 #include "cli/totals.h"
 #include "engine/access.h"
@@ -37,6 +36,7 @@ constexpr std::size_t largest_batch_mib = 1024;
 struct Batch {
   EngineOptions engine;
   std::uint64_t seed = 0;
+  bool follows_seed = false;  ///< whether some line's text does
   std::vector<BatchLine> lines;
   std::vector<chat::Text> conversations;  ///< by line; empty without --chat
   bool raw = false;                       ///< conversations are raw text
@@ -95,7 +95,8 @@ void read_conversations(const po::variables_map& values, const std::string& wher
   }
 }
 
-/// `given` without a seed gets `seed`, if there is one, else a random one.
+/// `given` without a seed gets `seed`, if there is one, else a random one. Where no text follows
+/// it, it is `seed`, or 0, whatever was given, so that requests are the same in every run.
 Batch read_batch(const po::variables_map& given, std::string_view contents,
                  const std::string& where, std::optional<std::uint64_t> seed) {
   po::variables_map values = given;
@@ -121,6 +122,14 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     const Speculation& speculation = line.options.speculation;
     speculates = speculates || !std::holds_alternative<Plain>(speculation);
     batch.engine.max_tree_size = std::max(batch.engine.max_tree_size, tree_room(speculation));
+  }
+  batch.follows_seed =
+      std::any_of(batch.lines.begin(), batch.lines.end(), [&](const BatchLine& line) {
+        return line.options.sampling.temperature > 0.0 && line.options.seed == batch.seed;
+      });
+  if (!batch.follows_seed) {
+    batch.seed = seed.value_or(0);
+    values.at("seed").value() = std::to_string(batch.seed);
   }
   if (!speculates) batch.engine.draft.clear();
   if (chats) read_conversations(values, where, batch);
@@ -148,11 +157,8 @@ Room wanted_room(const EngineOptions& options) {
 /// The batch while it is written.
 class Run {
  public:
-  Run(const Batch& batch, BatchOutput& output, double log_seconds)
-      : batch_(batch),
-        output_(output),
-        log_(std::cerr, log_seconds, now_seconds),
-        shares_(batch.lines.size()) {}
+  Run(const Batch& batch, BatchOutput& output, double progress_seconds)
+      : batch_(batch), output_(output), progress_(progress_seconds), shares_(batch.lines.size()) {}
 
   /// Until all is there, or `stop` is asked for.
   void write(Engine& engine, const std::stop_token& stop) {
@@ -248,7 +254,7 @@ class Run {
     Json json = {{"index", index}};
     if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
     json.update(text);
-    json["batch_seed"] = batch_.seed;
+    json["batch_seed"] = batch_.follows_seed ? Json(batch_.seed) : Json();
     json["request"] = batch_.requests[index];
     if (lacked.kv_tokens > 0) json["lacked"]["kv_tokens"] = lacked.kv_tokens;
     if (lacked.context_length > 0) json["lacked"]["context_length"] = lacked.context_length;
@@ -263,13 +269,11 @@ class Run {
     done_ += done - before;
     const double fraction = done_ / missing_;
     progress_.show("writing", fraction);
-    log_.show("writing", fraction);
   }
 
   const Batch& batch_;
   BatchOutput& output_;
-  ProgressLine progress_{true};
-  ProgressLog log_;
+  ProgressLine progress_;
   Room room_;
   std::vector<double> shares_;  ///< of each text: how much of it was written now
   double done_ = 0.0;           ///< sum of shares_
@@ -348,7 +352,8 @@ int generate_batch(const po::variables_map& given) {
                                            : read_all_of(file, where, largest_batch_mib);
   Batch batch = read_batch(given, contents, where, std::nullopt);
   BatchOutput output(written_file_in(given, "output"));
-  if (output.seed() && *output.seed() != batch.seed && given.count("seed") == 0) {
+  if (output.seed() && *output.seed() != batch.seed &&
+      (given.count("seed") == 0 || !batch.follows_seed)) {
     batch = read_batch(given, contents, where, output.seed());
   }
   output.require(batch.requests);
@@ -364,7 +369,7 @@ int generate_batch(const po::variables_map& given) {
   const bool may_go_on =
       !ended_early.empty() && !output.longer_in(wanted_room(batch.engine)).empty();
 
-  Run run(batch, output, stderr_is_terminal() ? 0.0 : every);
+  Run run(batch, output, every);
   if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
   tell_of_plain(given, batch.engine);
   tell_of_equal_samples(batch);

@@ -114,7 +114,8 @@ StoredText BatchOutput::read(std::string_view line, std::uint64_t& index, const 
   try {
     const JsonObject object = parse_json_object(line, "");
     index = object->at("index").get<std::uint64_t>();
-    if (!seed_) seed_ = object->at("batch_seed").get<std::uint64_t>();
+    const auto& seed = object->at("batch_seed");
+    if (!seed_ && !seed.is_null()) seed_ = seed.get<std::uint64_t>();
     StoredText stored = {object->at("request").get<std::string>(), object->contains("error")};
     if (const auto lacked = object->find("lacked"); lacked != object->end()) {
       stored.lacked.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});

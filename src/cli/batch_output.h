@@ -35,7 +35,7 @@ class BatchOutput {
   /// with the files as they were: another process writes them, or they hold what no batch wrote.
   explicit BatchOutput(const std::string& file);
 
-  /// The common seed of the texts that are there.
+  /// The common seed of the texts that are there, if some follow it.
   std::optional<std::uint64_t> seed() const { return seed_; }
   /// Checks that what is there answers the first of `requests`. Throws Error(usage). What waits
   /// and answers none of them is dropped.

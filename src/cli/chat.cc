@@ -12,6 +12,7 @@
 #include "cli/generation_text.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
+#include "cli/quiet_keys.h"
 #include "cli/streamed_text.h"
 #include "cli/terminal.h"
 
@@ -109,6 +110,7 @@ class Chat {
   template <typename Answer>
   void show(const Answer& answer) {
     const InterruptWatch interrupts;
+    const QuietKeys quiet;
     StreamedText shown;
     Generation result;
     try {
@@ -186,7 +188,7 @@ int chat(const std::vector<std::string>& arguments) {
   request.validate();
   read_acceptance_vector(values, engine_request, request);
 
-  ProgressLine progress(true);
+  ProgressLine progress;
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();

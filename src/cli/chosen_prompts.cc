@@ -46,9 +46,13 @@ void ChosenPrompts::read() {
 }
 
 std::vector<std::vector<TokenId>> ChosenPrompts::tokens_of(Engine& engine, std::uint64_t seed,
-                                                           bool add_bos,
+                                                           bool add_bos, ProgressLine& progress,
                                                            const std::stop_token& stop) const {
-  if (written_by_target()) return study::draw_prompts(engine, limit_, tokens_, seed, stop);
+  if (written_by_target()) {
+    return study::draw_prompts(engine, limit_, tokens_, seed, stop, [&](double fraction) {
+      progress.show("writing prompts", fraction);
+    });
+  }
   study::PromptUse use;
   use.most = tokens_;
   use.add_bos = add_bos;

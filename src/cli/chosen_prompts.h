@@ -38,10 +38,11 @@ class ChosenPrompts {
   const std::vector<study::StudyPrompt>& of_file() const { return prompts_; }
   /// Most tokens of a prompt.
   std::int32_t tokens() const { return tokens_; }
-  /// Each prompt's tokens; `seed` and `stop`, which leaves some out, are for those that the target
-  /// writes, `add_bos` for texts.
+  /// Each prompt's tokens; `seed`, `progress` and `stop`, which leaves some out, are for those that
+  /// the target writes, `add_bos` for texts.
   std::vector<std::vector<TokenId>> tokens_of(Engine& engine, std::uint64_t seed, bool add_bos,
-                                              const std::stop_token& stop = {}) const;
+                                              ProgressLine& progress,
+                                              const std::stop_token& stop) const;
 
  private:
   std::optional<std::string> file_;

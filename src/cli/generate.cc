@@ -32,10 +32,12 @@ Generation write_text(Engine& engine, Request request, bool json, ProgressLine& 
   request.callback = [&](std::int32_t, const Piece& piece) {
     const bool first = produced == 0;
     produced += piece.tokens.size();
+    // On a terminal the text itself shows how far it is.
+    if (json || !stderr_is_terminal()) {
+      progress.show("generating", static_cast<double>(produced) / request.options.max_new_tokens);
+    }
     if (shows_ids) return shown.put((first ? "" : ",") + id_list(piece.tokens));
-    if (!json) return shown.put(piece.text);
-    progress.show("generating", static_cast<double>(produced) / request.options.max_new_tokens);
-    return true;
+    return json || shown.put(piece.text);
   };
   Generation result = std::move(write_request(engine, request, stop).samples.front());
   progress.clear();
@@ -134,7 +136,7 @@ int generate(const std::vector<std::string>& arguments) {
   if (!messages) prompt = read_prompt(values);
   request.validate();
 
-  ProgressLine progress(true);
+  ProgressLine progress;
   EngineOptions engine_request = engine_options(values, request.speculation);
   engine_request.max_sequences = parallel_texts(values, samples);
   std::optional<Conversation> conversation;

@@ -91,7 +91,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   json["acceptance"] = name_of(used.acceptance);
   json["temperature"] = used.temperature;
   json["draft_temperature"] = used.draft_temperature;
-  json["seed"] = used.seed;
+  json["seed"] = used.temperature > 0.0 ? Json(used.seed) : Json();  // else no text follows it
   json["device"] = used.device;
   json["dtype"] = used.dtype;
   json["kv_dtype"] = used.kv_dtype;
@@ -124,8 +124,8 @@ std::string as_used(const Used& used) {
   // Nothing is accepted or drafted then, but noise may be that of coupled texts.
   const bool names_rule = !plain || used.acceptance == Acceptance::coupled;
   return cat(used.policy, names_rule ? cat(", ", name_of(used.acceptance)) : "", ", temperature ",
-             used.temperature, plain ? "" : cat(" (draft ", used.draft_temperature, ")"), ", seed ",
-             used.seed, ", ", machine_of(used));
+             used.temperature, plain ? "" : cat(" (draft ", used.draft_temperature, ")"),
+             used.temperature > 0.0 ? cat(", seed ", used.seed) : "", ", ", machine_of(used));
 }
 
 std::string machine_of(const Used& used) {

@@ -98,13 +98,17 @@ std::string main_page() {
                   cat(command.what, "; see ", page_name(&command), "(1)"));
   }
   text += cat(".SH EXIT STATUS\n", entry("0", "", "success"), entry("1", "", "failure"),
-              entry("2", "", "wrong usage"), entry("130", "", "ended by Ctrl-C"));
+              entry("2", "", "wrong usage"), entry("3", "", "audit: not decided"),
+              entry("130", "", "ended by Ctrl-C"));
   text += ".SH ENVIRONMENT\n" + entry("COPPICE_MODELS", "", "folder of the shipped pair") +
           entry("COPPICE_CPU_ISA", "",
                 "most of the instruction set that may be used: sse4, avx2, avx512, avx512_bf16 or "
                 "amx") +
           entry("COPPICE_CUDA_MODULE", "", "the CUDA backend's file or folder") +
           entry("COPPICE_PROGRESS_AFTER", "", "seconds until progress is shown on a terminal") +
+          entry("COPPICE_PROGRESS_EVERY", "",
+                "seconds between lines of progress where standard error is no terminal (30); 0: "
+                "none") +
           entry("XDG_CACHE_HOME", "", "measured costs are kept in its folder coppice");
   return text;
 }

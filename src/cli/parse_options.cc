@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/remedy.h"
 #include "cli/nearest.h"
 #include "cli/options.h"
 #include "cli/other_names.h"
@@ -106,8 +107,9 @@ const po::option_description* find(const po::options_description& all, const std
   // Of a letter or two anything is near.
   const bool short_name = typed.find_first_not_of('-') + 2 >= typed.size();
   const std::string meant = short_name ? "" : nearest((one_dash ? "-" : "") + typed, known);
-  throw_usage(cat("option ", quote(typed), " is unknown",
-                  meant.empty() ? "" : cat("; did you mean ", meant, "?"), "; see --help"));
+  const std::string unknown = cat("option ", quote(typed), " is unknown");
+  throw_usage(with_remedy(meant.empty() ? unknown : cat(unknown, "; did you mean ", meant, "?"),
+                          "see --help"));
 }
 
 /// `arguments` with aliases spelt out. Boost would take -prompt for -p with the value rompt, so
@@ -192,7 +194,7 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
   } catch (const po::unknown_option& error) {
     refuse_option(error.get_option_name(), all);
   } catch (const po::error& error) {
-    throw_usage(cat(error.what(), "; see --help"));
+    throw_usage(with_remedy(error.what(), "see --help"));
   }
   if (values.count("help") == 0 && values.count(stray) != 0) {
     const std::string word = values[stray].as<std::vector<std::string>>().front();

@@ -104,14 +104,14 @@ std::optional<MeasuredPair> measured(const po::variables_map& values,
   request.new_tokens = count_in(values, "max-new-tokens", 1, 1 << 20);
   request.ranks = count_in(values, "ranks", 1, most_ranks);
   prompts.read();
-  ProgressLine progress(true);
+  ProgressLine progress;
   EngineOptions engine_request = pair_options("plan", values, settings.front().speculation);
   engine_request.max_tree_size = std::max(engine_request.max_tree_size, 4 * request.ranks);
   Engine engine = load_pair(engine_request, progress);
   const InterruptWatch interrupts;
   request.stop = InterruptWatch::interrupted;
   request.prompts = prompts.tokens_of(engine, settings.front().seed, settings.front().add_bos,
-                                      interrupts.token());
+                                      progress, interrupts.token());
   if (InterruptWatch::interrupted()) return std::nullopt;
   MeasuredPair pair = study::describe_pair(engine);
   pair.prompts = text_in(values, "prompts");

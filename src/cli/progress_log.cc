@@ -17,6 +17,14 @@ std::string duration(double seconds) {
 
 }  // namespace
 
+std::string progress_text(const std::string& what, double fraction, double seconds) {
+  std::string text = cat(what, ": ", std::floor(100.0 * fraction), '%');
+  if (fraction > 0.0 && fraction < 1.0 && seconds > 0.0) {
+    text += cat(", about ", duration(seconds * (1.0 - fraction) / fraction), " left");
+  }
+  return text;
+}
+
 ProgressLog::ProgressLog(std::ostream& out, double seconds, std::function<double()> clock)
     : out_(out), seconds_(seconds), clock_(std::move(clock)), last_(clock_()) {}
 
@@ -28,11 +36,7 @@ void ProgressLog::show(const std::string& what, double fraction) {
   }
   if (seconds_ <= 0.0 || now - last_ < seconds_) return;
   last_ = now;
-  out_ << "coppice: " << what << ": " << std::floor(100.0 * fraction) << '%';
-  if (fraction > 0.0 && now > start_) {
-    out_ << ", about " << duration((now - start_) * (1.0 - fraction) / fraction) << " left";
-  }
-  out_ << std::endl;
+  out_ << "coppice: " << progress_text(what, fraction, now - start_) << std::endl;
 }
 
 }  // namespace coppice::cli

@@ -60,7 +60,7 @@ int record(const std::vector<std::string>& arguments) {
   options.generate.speculation = Chain{std::max(1, options.nodes - 1)};  // as large a tree
   options.generate.validate();
 
-  ProgressLine progress(true);
+  ProgressLine progress;
   EngineOptions engine_request = pair_options("record", values, options.generate.speculation);
   Engine engine = load_pair(engine_request, progress);
   study::Recorder recorder(engine, options);

@@ -139,7 +139,7 @@ int replay(const std::vector<std::string>& arguments) {
                  ? cat(missing.empty() ? "" : "; it ", "ends within a block, which was left out")
                  : std::string()));
   }
-  ProgressLine progress(true);
+  ProgressLine progress;
   const InterruptWatch interrupts;
   std::vector<study::ReplayRow> rows;
   std::vector<std::string> refused;  // each reason once

@@ -1,13 +1,9 @@
 // Measures policies on prompts.
 #include "study/study.h"
 
-#include <iostream>
-
 #include "base/error.h"
-#include "base/stopwatch.h"
 #include "cli/command.h"
 #include "cli/option_values.h"
-#include "cli/progress_log.h"
 #include "cli/study_folders.h"
 #include "cli/study_options.h"
 #include "cli/study_output.h"
@@ -42,15 +38,10 @@ int study(const std::vector<std::string>& arguments) {
   command.request.command = "coppice study";
   for (const std::string& word : arguments) command.request.command += " " + shell_word(word);
   for (const std::string& note : command.notes) tell(note);
-  ProgressLine progress(true);
-  const double every = progress_seconds(values);
-  ProgressLog log(std::cerr, stderr_is_terminal() ? 0.0 : every, now_seconds);
+  ProgressLine progress(progress_seconds(values));
   const InterruptWatch interrupts;
   study::StudyHooks hooks;
-  hooks.progress = [&](const std::string& what, double fraction) {
-    progress.show(what, fraction);
-    log.show(what, fraction);
-  };
+  hooks.progress = [&](const std::string& what, double fraction) { progress.show(what, fraction); };
   hooks.stop = [] { return InterruptWatch::interrupted(); };
   const study::StudyOutcome outcome = study::conduct(command.request, command.out, hooks);
   progress.clear();

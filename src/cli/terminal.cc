@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
+#include "cli/quiet_keys.h"
 
 namespace coppice::cli {
 namespace {
@@ -33,10 +33,21 @@ void wake(int event) {
 ProgressLine* progress_on_screen = nullptr;
 bool text_within_line = false;
 
+double from_environment(const char* name, double usual) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? usual : std::atof(text);
+}
+
+extern "C" void on_second_interrupt(int) {
+  QuietKeys::show_again();
+  std::signal(SIGINT, SIG_DFL);
+  std::raise(SIGINT);  // takes effect as the handler returns
+}
+
 extern "C" void on_interrupt(int) {
   const int error = errno;
   interrupt_seen = 1;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGINT, on_second_interrupt);
   wake(interrupt_event);
   errno = error;
 }
@@ -72,13 +83,17 @@ void write_out(std::string_view text) {
   }
 }
 
-ProgressLine::ProgressLine(bool enabled) : enabled_(enabled && stderr_is_terminal()) {
-  if (const char* after = std::getenv("COPPICE_PROGRESS_AFTER")) after_seconds_ = std::atof(after);
-}
+ProgressLine::ProgressLine(std::optional<double> seconds)
+    : on_terminal_(stderr_is_terminal()),
+      after_seconds_(from_environment("COPPICE_PROGRESS_AFTER", 1.0)),
+      log_(std::cerr,
+           seconds ? *seconds : from_environment("COPPICE_PROGRESS_EVERY", usual_progress_seconds),
+           now_seconds) {}
 ProgressLine::~ProgressLine() { clear(); }
 
 void ProgressLine::show(const std::string& what, double fraction) {
-  if (!enabled_ || text_within_line) return;
+  if (!on_terminal_) return log_.show(what, fraction);
+  if (text_within_line) return;
   const double now = now_seconds();
   if (what != what_) {
     what_ = what;
@@ -88,12 +103,7 @@ void ProgressLine::show(const std::string& what, double fraction) {
   const double elapsed = now - start_;
   if (elapsed < after_seconds_ || now - last_ < 0.1) return;
   last_ = now;
-  char left[48] = "";
-  if (fraction > 0.0 && fraction < 1.0) {
-    std::snprintf(left, sizeof left, ", about %.0f s left",
-                  std::ceil(elapsed * (1.0 - fraction) / fraction));
-  }
-  std::string line = cat(what, ": ", std::lround(100.0 * fraction), "%", left);
+  std::string line = progress_text(what, fraction, elapsed);
   // A line that wraps could not be taken off again.
   winsize screen{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 0) {

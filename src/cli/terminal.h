@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
 
 #include "base/files.h"
+#include "cli/progress_log.h"
 #include "coppice.h"
 
 namespace coppice::cli {
@@ -25,12 +27,18 @@ struct ClosedPipe {};
 /// Throws ClosedPipe, or Error(failure) for a full disk and the like.
 void write_out(std::string_view text);
 
-/// A line on standard error that is written over: what is done, how far, the time left. Shown
-/// only on a terminal, cut to its width, and only after a second (COPPICE_PROGRESS_AFTER: another
-/// number of seconds), never over text that write_out() left within a line.
+/// Seconds between lines of progress where standard error is no terminal.
+inline constexpr double usual_progress_seconds = 30.0;
+
+/// Progress on standard error: what is done, how far, the time left. On a terminal a line that is
+/// written over, cut to its width, shown only after a second (COPPICE_PROGRESS_AFTER: another
+/// number of seconds) and never over text that write_out() left within a line. Elsewhere a line
+/// every so often (ProgressLog).
 class ProgressLine {
  public:
-  explicit ProgressLine(bool enabled);
+  /// `seconds` between lines where standard error is no terminal; 0: none.
+  /// COPPICE_PROGRESS_EVERY: another number in place of the usual one.
+  explicit ProgressLine(std::optional<double> seconds = {});
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -40,11 +48,12 @@ class ProgressLine {
   void clear();
 
  private:
-  bool enabled_;
+  bool on_terminal_;
   double after_seconds_ = 1.0;
   std::string what_;
   double start_ = 0.0;
   double last_ = 0.0;
+  ProgressLog log_;
 };
 
 /// While it lives, Ctrl-C asks for an end instead of ending the program; a second one ends it. One

@@ -40,7 +40,7 @@ void Totals::add(const Generation& generation) {
   share(policy_, used.policy, "several policies");
   share(acceptance_, name_of(used.acceptance), "several acceptances");
   share(temperature_, cat("temperature ", used.temperature), "several temperatures");
-  share(seed_, cat("seed ", used.seed), "several seeds");
+  if (used.temperature > 0.0) share(seed_, cat(", seed ", used.seed), ", several seeds");
   machine_ = machine_of(used);
 }
 
@@ -65,8 +65,8 @@ std::string Totals::table() const {
   }
   text += table_line("waited", cat(fixed(queue_seconds_ / static_cast<double>(texts_), 3),
                                    " s for room, on average; ", preemptions_, " preemptions"));
-  return text + table_line("as used", cat(policy_, ", ", acceptance_, ", ", temperature_, ", ",
-                                          seed_, ", ", machine_));
+  return text + table_line("as used", cat(policy_, ", ", acceptance_, ", ", temperature_, seed_,
+                                          ", ", machine_));
 }
 
 }  // namespace coppice::cli

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
@@ -136,7 +137,8 @@ std::string as_dot(const Engine& engine, const JudgedTree& tree) {
   return out + cat("  n", last_accepted, " -> bonus [penwidth=2];\n}\n");
 }
 
-std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t seed) {
+std::string as_json(const Engine& engine, const JudgedTree& tree,
+                    std::optional<std::uint64_t> seed) {
   using Json = nlohmann::ordered_json;
   Json nodes = Json::array();
   for (const TreeNode& n : tree.nodes) {
@@ -155,7 +157,7 @@ std::string as_json(const Engine& engine, const JudgedTree& tree, std::uint64_t 
               {"bonus", tree.bonus},
               {"draft_passes", tree.draft_passes},
               {"acceptance", name_of(tree.acceptance)},
-              {"seed", seed}}
+              {"seed", seed ? Json(*seed) : Json()}}
              .dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
 }
@@ -184,20 +186,24 @@ int tree(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   const Prompt prompt = read_prompt(values);
   request.validate();
-  const EngineOptions engine_request = engine_options(values, request.speculation);
+  EngineOptions engine_request = engine_options(values, request.speculation);
   if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
   if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
   read_acceptance_vector(values, engine_request, request);
   tell_usual_acceptance(values, request);
+  ProgressLine progress;
+  engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
+  progress.clear();
   const JudgedTree judged = prompt.ids ? engine.judge_tree(prompt.tokens, request)
                                        : engine.judge_tree(prompt.text, request);
   if (format == "dot") {
     write_out(as_dot(engine, judged));
   } else if (format == "json") {
-    write_out(as_json(engine, judged, request.seed));
+    const bool sampled = request.sampling.temperature > 0.0;
+    write_out(as_json(engine, judged, sampled ? std::optional(request.seed) : std::nullopt));
   } else {
     std::string rule;
     if (request.sampling.temperature > 0.0) {

@@ -32,6 +32,7 @@ struct Job {
   // speculation:
   TreeShape shape;
   std::vector<workload::AcceptanceRecord> records;  ///< with the steps to be taken
+  std::vector<std::int32_t> recorded;  ///< the first record's steps, as the file has them
   std::int64_t record_prompt = 0;
 
   std::int32_t divisor = 1;  ///< by which the trees are shrunk
@@ -124,6 +125,7 @@ void read_speculation_job(const po::variables_map& values, Job& job) {
   job.shape = std::move(file.tree);
   job.records = std::move(file.records);
   take_first(values, 1, "records", job.records);
+  job.recorded = job.records.front().accepted;
   job.record_prompt = prompt_tokens(values, workload::recorded_prompt_tokens);
   const std::int64_t wanted = count_or(values, "new-tokens", std::int64_t{0}, most_tokens);
   for (workload::AcceptanceRecord& record : job.records) {
@@ -187,7 +189,7 @@ void replay_all(Engine& engine, const Job& job, const GenerateOptions& options, 
                 WorkloadFigures& figures) {
   for (const TreeTemplate& tree : job.trees) require_context(engine, tree, job.divisor);
   const InterruptWatch interrupts;
-  ProgressLine progress(true);
+  ProgressLine progress;
   const auto all = static_cast<double>(job.reads.generated);
   std::int64_t before = 0;
   workload::ReplaySettings settings;
@@ -290,7 +292,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     }
   }
   if (!svg.empty()) {
-    write_file(svg, job.speculates() ? workload::figure_of(job.shape, job.records.front().accepted)
+    write_file(svg, job.speculates() ? workload::figure_of(job.shape, job.recorded)
                                      : workload::figure_of(job.trees.front()));
   }
   const bool by_text = figures.plan == workload::Plan::radix;
@@ -301,7 +303,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
                       "writes up to ",
                       most_sequences, ", use fewer or --count-only"));
     }
-    ProgressLine loading(true);
+    ProgressLine loading;
     EngineOptions engine_request =
         engine_for(values, job, options.speculation, figures.sharing && !by_text);
     tell_of_plain(values, engine_request);
@@ -329,9 +331,10 @@ int workload(const std::vector<std::string>& arguments) {
   po::options_description output("Output"), all, hidden;
   output.add_options()("format",
                        po::value<std::string>()->default_value("text")->value_name("text|json"),
-                       "json is one object")(
-      "svg", po::value<std::string>()->value_name("FILE"),
-      "the first tree in motion as a figure: its nodes over iterations, live and pruned");
+                       "json is one object")("svg", po::value<std::string>()->value_name("FILE"),
+                                             "a figure of the first tree: its nodes over "
+                                             "iterations, live and pruned; of the first record: "
+                                             "tokens accepted by step, as recorded");
   const UsualValues usual = {.temperature = 1.0, .seed = "0", .policy = "none"};
   all.add(workload_options())
       .add(shared_prompt_options())

@@ -84,7 +84,7 @@ Answers answer(Engine& engine, const SharedPrompts& set, const GenerateOptions& 
     requests[i].options.stream += i;
   }
   const InterruptWatch interrupts;
-  ProgressLine progress(true);
+  ProgressLine progress;
   std::size_t ended = 0;
   const double start = working_seconds(engine);
   const auto finished = [&](std::size_t, Outcome&) {
@@ -235,7 +235,7 @@ int answer_shared_prompts(const po::variables_map& values, const std::string& ki
           std::min<std::int64_t>(all + all / 20 + 64 * texts, std::int64_t{1} << 30) / 16 * 16 +
           16);
     }
-    ProgressLine loading(true);
+    ProgressLine loading;
     engine_request.progress = [&](const LoadEvent& event) { loading.show(event); };
     Engine engine = Engine::load(engine_request);
     loading.clear();

@@ -28,7 +28,8 @@ void check_together(const StoredStudy& first, const StoredStudy& other) {
     const auto& known = first.file.plan.prompts;
     const auto same = std::ranges::find(known, prompt.id, &PromptName::id);
     if (same == known.end()) continue;
-    compare(cat("kind of prompt ", prompt.id), quote(same->kind), quote(prompt.kind));
+    const auto words = [](const std::string& kind) { return kind.empty() ? no_kind : quote(kind); };
+    compare(cat("kind of prompt ", prompt.id), words(same->kind), words(prompt.kind));
   }
   if (changes.empty()) return;
   throw_usage(cat("study merge: ", quote(first.path.string()), " and ", quote(other.path.string()),

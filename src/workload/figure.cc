@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_rows = 1024;
 constexpr std::size_t most_steps = 128;
-constexpr std::string_view pruned_grey = study::faint_fill;
+constexpr std::string_view pruned_grey = study::faint_fill, unused_grey = pruned_grey;
 /// Few rows are parted by gaps, so that each branch is seen.
 constexpr std::size_t most_parted_rows = 64;
 constexpr double gap_of_rows = 0.15;
@@ -143,35 +143,34 @@ std::string figure_of(const TreeTemplate& tree) {
 }
 
 std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& accepted) {
-  std::vector<std::int32_t> parents = {-1};
-  for (std::int32_t node = 1; node <= tree.size(); ++node) parents.push_back(tree.parent(node));
-  const std::vector<std::int32_t> row = depth_first(parents);
   const std::size_t steps = std::min(accepted.size(), most_steps);
+  const std::int32_t most = tree.height() + 1;
   study::Chart chart;
   chart.x.label = steps < accepted.size() ? cat("step, the first ", steps, " of ", accepted.size())
                                           : std::string("step");
   chart.x.low = 0.0;
   chart.x.high = static_cast<double>(steps);
-  chart.y = rows_axis(row, "node", [](std::size_t node) { return cat(node); });
+  chart.y.label = "tokens accepted, the bonus token included";
+  chart.y.whole = true;
+  chart.y.low = 0.0;
+  chart.y.high = static_cast<double>(most);
+  // A record has the number of accepted tokens, not which nodes of the tree they were.
   study::Tile all = tile(0.0, static_cast<double>(steps), 0);
-  all.high = static_cast<double>(parents.size());
-  all.fill = pruned_grey;
+  all.high = static_cast<double>(most);
+  all.fill = unused_grey;
   chart.tiles.push_back(std::move(all));
-  const auto keep = [&](std::size_t step, std::int32_t node) {
-    const auto left = static_cast<double>(step);
-    study::Tile made = tile(left, left + 1, row[static_cast<std::size_t>(node)]);
-    made.fill = accepted_blue;
-    made.tooltip = cat("step ", step, ": ", accepted[step], " tokens accepted");
-    chart.tiles.push_back(std::move(made));
-  };
   for (std::size_t step = 0; step < steps; ++step) {
     if (accepted[step] == 0) continue;
-    keep(step, 0);
-    for (const std::int32_t node : path_of(tree, accepted[step] - 1)) keep(step, node);
+    const auto left = static_cast<double>(step);
+    study::Tile made = tile(left, left + 1, 0);
+    made.high = accepted[step];
+    made.fill = accepted_blue;
+    made.tooltip = cat("step ", step, ": ", accepted[step],
+                       accepted[step] == 1 ? " token accepted" : " tokens accepted");
+    chart.tiles.push_back(std::move(made));
   }
   chart.colours.emplace();  // tiles lie close together; their colours are given
-  chart.legend = {box("accepted (the record has their number)", accepted_blue),
-                  box("pruned", pruned_grey)};
+  chart.legend = {box("accepted", accepted_blue), box("up to the tree's depth", unused_grey)};
   return study::to_svg(chart);
 }
 

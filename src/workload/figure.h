@@ -14,7 +14,8 @@ namespace coppice::workload {
 /// than can be told apart.
 std::string figure_of(const TreeTemplate& tree);
 
-/// The tree's nodes over the first steps: those that were accepted, and those that were pruned.
+/// How many tokens each of the first recorded steps accepted, before the most that the tree could
+/// have given.
 std::string figure_of(const TreeShape& tree, const std::vector<std::int32_t>& accepted);
 
 }  // namespace coppice::workload

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/remedy.h"
 #include "workload/template_file.h"
 
 namespace coppice::workload {
@@ -30,7 +31,7 @@ TreeShape recorded_tree(const Json& json, const std::string& place) {
   try {
     return TreeShape(paths);
   } catch (const Error& error) {
-    throw_failure(cat(place, ": ", error.what(), "; correct the file"));
+    throw_failure(with_remedy(cat(place, ": ", error.what()), "correct the file"));
   }
 }
 

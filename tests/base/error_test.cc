@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/remedy.h"
 #include "base/utf8.h"
 
 namespace coppice {
@@ -37,6 +38,13 @@ TEST(Printable, EscapesWhatIsNotUtf8AndOnlyThat) {
 
 TEST(Printable, AnErrorIsOneLineWhateverItHolds) {
   EXPECT_STREQ(Error(ErrorKind::usage, "a\nb\x1b]0;title\x07").what(), "a\\nb\\x1b]0;title\\x07");
+}
+
+TEST(Remedy, FollowsASentenceAsOne) {
+  EXPECT_EQ(with_remedy("no such file", "see --help"), "no such file; see --help");
+  EXPECT_EQ(with_remedy("did you mean x?", "see --help"), "did you mean x? See --help");
+  EXPECT_EQ(with_remedy("Only users may speak!", "correct it"), "Only users may speak! Correct it");
+  EXPECT_EQ(with_remedy("It ends.", "--n 4 is more"), "It ends. --n 4 is more");
 }
 
 TEST(Quote, ShortensBetweenCharacters) {

@@ -275,10 +275,48 @@ TEST_F(Batch, GoesOnWhereItStopped) {
   EXPECT_EQ(lines_of(slurp(folder("texts"))).size(), 4u);
 }
 
+TEST_F(Batch, NoSeedWhereNoTextFollowsIt) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\n");
+  const std::string command =
+      "generate --batch " + file + fixed + "--max-new-tokens 3 --output '" + folder("texts") + "'";
+  ASSERT_EQ(run(command).code, 0);
+  const std::string whole = slurp(folder("texts"));
+  for (const Json& line : lines_of(whole)) {
+    EXPECT_TRUE(line.at("batch_seed").is_null());
+    EXPECT_TRUE(line.at("seed").is_null());
+  }
+  for (const char* seed : {"", " --seed 8"}) {
+    write("texts", whole.substr(0, whole.find('\n') + 1));
+    const Result second = run(command + seed);
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(second.err, "coppice: 1 of 2 lines are there already\n");
+    EXPECT_EQ(tokens_of(lines_of(slurp(folder("texts")))), tokens_of(lines_of(whole)));
+  }
+
+  // One text that follows none, in a file that has a seed.
+  const std::string greedy = "{\"prompt\": \"It was late\", \"temperature\": 0}\n";
+  write("prompts.txt", greedy + "{\"prompt\": \"The captain\"}\n");
+  write("texts", "");
+  ASSERT_EQ(run(command + " --temperature 1 --seed 5").code, 0);
+  const std::string seeded = slurp(folder("texts"));
+  ASSERT_EQ(lines_of(seeded)[0]["batch_seed"], 5);
+  EXPECT_TRUE(lines_of(seeded)[0]["seed"].is_null());
+  EXPECT_EQ(lines_of(seeded)[1]["seed"], 5);
+  write("prompts.txt", greedy);
+  const std::string first = seeded.substr(0, seeded.find('\n') + 1);
+  for (const char* seed : {"", " --seed 5", " --seed 6"}) {
+    write("texts", first);
+    const Result again = run(command + " --temperature 1" + seed);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_EQ(slurp(folder("texts")), first);
+  }
+}
+
 TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
   const std::string file = write("prompts.txt", "It was late\nThe captain\n");
   const std::string to = " --output '" + folder("texts") + "'";
-  const std::string command = "generate --batch " + file + fixed + "--max-new-tokens 3";
+  const std::string command =
+      "generate --batch " + file + fixed + "--temperature 1 --max-new-tokens 3";
   ASSERT_EQ(run(command + " --seed 1" + to).code, 0);
   const std::string whole = slurp(folder("texts"));
   const auto expect_kept = [&](const std::string& tail, int code, const std::string& says) {

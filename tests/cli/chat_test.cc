@@ -262,6 +262,44 @@ TEST_F(ChatCommand, CtrlCStopsTheAnswerAndNotTheProgram) {
   EXPECT_NE(seen.find("ended by cancelled"), std::string::npos) << seen;
 }
 
+// What is typed while it answers is neither shown within the answer nor lost.
+TEST_F(ChatCommand, KeysTypedWhileItAnswersWait) {
+  const std::string options =
+      "chat --device cpu --threads 1 --policy none --temperature 0 --stop '~~~' ";
+  const std::string answer =
+      talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
+  ASSERT_EQ(answer.size(), 12u);
+  int status = -1;
+  const std::string seen = talk_on_terminal(
+      "exec env " + command(options + "--max-new-tokens 300"),
+      {{"> ", "Who are you?\r"}, {answer, "/undo\r"}, {"taken back", "/exit\r"}}, status);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << seen;
+  const auto prompt = seen.find("> ", seen.find(answer));
+  ASSERT_NE(prompt, seen.npos) << seen;
+  const auto shown = seen.find("/undo", seen.find(answer));  // /help's list comes before
+  ASSERT_NE(shown, seen.npos) << seen;
+  EXPECT_GT(shown, prompt) << seen;
+  EXPECT_NE(seen.find("taken back: 'Who are you?'"), seen.npos) << seen;
+}
+
+TEST_F(ChatCommand, ASignalLeavesTheTerminalAsItWas) {
+  const std::string options =
+      "chat --device cpu --threads 1 --policy none --temperature 0 --stop '~~~' ";
+  const std::string answer =
+      talk(options + "--max-new-tokens 8", "Who are you?\n").out.substr(0, 12);
+  int status = -1;
+  for (const char* keys : {"\x1c", "\x03"}) {  // Ctrl-\ ends it, Ctrl-C the answer
+    const std::string seen = talk_on_terminal(
+        "ulimit -c 0; trap : INT QUIT; env " + command(options + "--max-new-tokens 480") +
+            "; stty -a",
+        {{"> ", "Who are you?\r"}, {answer, keys}, {"stopped", ""}, {"> ", "\x04"}}, status);
+    const auto modes = seen.find("icanon");
+    ASSERT_NE(modes, seen.npos) << seen;
+    EXPECT_NE(seen.find(" echo ", modes), seen.npos) << seen;
+    EXPECT_EQ(seen.find("-echo ", modes), seen.npos) << seen;
+  }
+}
+
 TEST_F(ChatCommand, CtrlDEndsOnATerminal) {
   int status = -1;
   const std::string seen = talk_on_terminal(command("chat --device cpu --threads 1 --policy none"),

@@ -81,6 +81,20 @@ TEST_F(Cli, JsonKeepsItsContract) {
   EXPECT_EQ(json["tree_size"], "auto");
 }
 
+TEST_F(Cli, NoSeedWhereNoTextFollowsIt) {
+  for (const char* given : {"", "--seed 5 "}) {
+    const std::string greedy =
+        cat("generate --prompt 'It was late' --max-new-tokens 2 --tree-size 4 ", given);
+    EXPECT_TRUE(nlohmann::json::parse(run(greedy + "--format json").out).at("seed").is_null());
+    const std::string told = run(greedy + "--stats").err;
+    EXPECT_NE(told.find("temperature 0 "), std::string::npos) << told;
+    EXPECT_EQ(told.find("seed"), std::string::npos) << told;
+    const std::string tree = cat("tree --prompt 'It was late' --format json --tree-size 4 ", given);
+    EXPECT_TRUE(nlohmann::json::parse(run(tree).out).at("seed").is_null());
+    EXPECT_FALSE(nlohmann::json::parse(run(tree + "--temperature 1").out).at("seed").is_null());
+  }
+}
+
 // SpecInfer's widths may hold fewer nodes than were asked for.
 TEST_F(Cli, LogprobsTellWhatTokensSpell) {
   const std::string common =
@@ -581,7 +595,7 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
   const std::string pair_words = " --target '" + (pair.path() / "target").string() + "' --draft '" +
                                  (pair.path() / "draft").string() +
                                  "' --device cpu --threads 1 --cpu-dtype f32";
-  const std::string quick = " --samples 1500 --compared-tokens 16";
+  const std::string quick = " --samples 1500 --smallest-bias 0.2 --compared-tokens 16";
   const Result good =
       run("audit --policy dyspec --tree-size 6 --temperature 1 --format json" + pair_words + quick);
   EXPECT_EQ(good.code, 0) << good.out << good.err;
@@ -598,14 +612,16 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
       run("audit --policy chain --tree-size 2 --acceptance rejection --samples 4 "
           "--compared-tokens 4 --prompts '" +
           folder("prompts.jsonl") + "'" + pair_words);
-  EXPECT_EQ(few.code, 1) << few.out << few.err;
-  EXPECT_NE(few.out.find("no planted fault was caught"), std::string::npos) << few.out;
+  EXPECT_EQ(few.code, 3) << few.out << few.err;
+  EXPECT_NE(few.out.find("NOT shown lossless: no bias was found, but the samples were too few"),
+            std::string::npos)
+      << few.out;
   EXPECT_NE(few.out.find("not tested"), std::string::npos) << few.out;
   const std::string unchecked =
       "audit --policy chain --tree-size 2 --acceptance rejection --compared-tokens 4 "
       "--no-self-check" +
       pair_words;
-  EXPECT_EQ(run(unchecked + " --samples 1").code, 1);
+  EXPECT_EQ(run(unchecked + " --samples 1").code, 3);
   EXPECT_EQ(run(unchecked + " --samples 1500").code, 0);
   expect_error(unchecked + " --prompt-tokens 256", 2, "--prompt-tokens 256");
   std::ofstream(folder("prompts.jsonl"), std::ios::app) << R"({"tokens": [1, 16]})"
@@ -613,6 +629,14 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
   expect_error(unchecked + " --prompts '" + folder("prompts.jsonl") + "'", 2, "line 2: token 16");
 
   expect_error("audit --temperature 0", 2, "above 0");
+  expect_error("audit --smallest-bias 1", 2, "between 0 and 1");
+  expect_error("audit --smallest-bias 0.2 --no-self-check", 2, "--smallest-bias does nothing");
+  expect_error("audit --time-limit 0", 2, "use seconds above 0");
+  expect_error("audit --time-limit 9 --samples 9", 2, "--time-limit does nothing");
+  const Result help = run("audit --help");
+  for (const char* code : {"0: lossless", "1: a bias", "2: wrong usage", "3: not decided"}) {
+    EXPECT_NE(help.out.find(code), std::string::npos) << code;
+  }
   expect_error("audit --temperature nan", 2, "nan");
   expect_error("audit --limit 2000000000", 2, "use 1000 or fewer");
   expect_error("audit --policy none", 2, "does not speculate");
@@ -624,6 +648,44 @@ TEST_F(Cli, AuditSaysWhetherSpeculationIsLossless) {
   expect_error("audit --draft none --target x", 2, "needs a draft");
   expect_error("audit --policy expand-rerank --acceptance rejection", 2, "bias");
   expect_error("audit --prompts '" + folder("missing") + "'", 1, "missing");
+}
+
+// Off a terminal, too.
+TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
+  std::ofstream(folder("prompts.txt")) << "It was late\nThe captain\n";
+  const std::string prompts = " --prompts '" + folder("prompts.txt") + "'";
+  const std::string common = " --device cpu --threads 1 --limit 2 ";
+  const std::string few = common + "--max-new-tokens 8 ";
+  const std::pair<std::string, std::string> commands[] = {
+      {"record --threads 1 --limit 2 --max-new-tokens 8 --nodes 8 --out '" + folder("r.rec") + "'" +
+           prompts,
+       "recording"},
+      {"plan --ranks 4 --out '" + folder("plan.json") + "'" + few, "measuring acceptance by rank"},
+      {"plan --ranks 4 --out '" + folder("more.json") + "'" + few, "writing prompts"},
+      {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" +
+           common + prompts,
+       "sampling speeds"},
+      {"audit --policy chain --tree-size 2 --acceptance rejection --samples 48 --compared-tokens "
+       "4" +
+           common,
+       "planted fault 1 of 10: residual not renormalised"},
+      {"study --policies chain --tree-sizes 2 --progress 0.001 --out '" + folder("study") + "'" +
+           few + prompts,
+       "studying"},
+      {"generate --format json --prompt 'It was late' --temperature 1 --max-new-tokens 60 "
+       "--device cpu --threads 1",
+       "generating"},
+      {"workload few-shot --prompt-tokens 60 --branches 2 --iterations 20", "replaying"}};
+  for (const auto& [command, what] : commands) {
+    const Result r = run(command, "COPPICE_PROGRESS_EVERY=0.001 ");
+    const auto said = r.err.find("coppice: " + what + ": ");
+    ASSERT_NE(said, std::string::npos) << command << "\n" << r.err;
+    EXPECT_NE(r.err.find(" left\n", said), std::string::npos) << command << "\n" << r.err;
+  }
+  const std::string& generate = commands[6].first;
+  for (const char* seldom : {"", "COPPICE_PROGRESS_EVERY=0 "}) {
+    EXPECT_EQ(run(generate, seldom).err.find('%'), std::string::npos) << seldom;
+  }
 }
 
 TEST_F(Cli, AdviseRecommendsACommandThatRuns) {

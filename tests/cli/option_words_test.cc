@@ -112,7 +112,8 @@ TEST_F(OptionWords, ValuesAreLeftAlone) {
 }
 
 TEST_F(OptionWords, OneErrorLineSaysWhatWasProbablyMeant) {
-  expect_error("generate -prompt x", 2, "option '-prompt' is unknown; did you mean --prompt?");
+  expect_error("generate -prompt x", 2,
+               "option '-prompt' is unknown; did you mean --prompt? See --help\n");
   expect_error("generate --prompt x -sed 1", 2, "option '-sed' is unknown; did you mean --seed?");
   expect_error("generate -p x -q 4096", 2, "option '-q' is unknown; see --help");
   expect_error("generate -p x -n7", 2, "option '-n7' is unknown");

@@ -1,10 +1,13 @@
-// What is made of the table of options beside --help: completion for shells, manual pages.
+// What is made of the table of options beside --help: completion for shells, manual pages. And the
+// links of the repository's own pages.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -207,6 +210,94 @@ TEST_F(Pages, RefuseWhatTheyDoNotKnow) {
   expect_error("man generat", 2, "did you mean 'generate'?");
   expect_error("man generate --out x", 2, "--out writes all pages");
   expect_error("man --out '" + folder("nowhere") + "'", 1, "nowhere");
+}
+
+/// A page without its fenced blocks and code, in which brackets are no links.
+std::string prose_of(const std::filesystem::path& page) {
+  std::istringstream in(slurp(page));
+  std::string prose;
+  bool fenced = false;
+  for (std::string line; std::getline(in, line);) {
+    const bool fence =
+        line.find("```") != line.npos && line.find_first_not_of(' ') == line.find('`');
+    if (fence) fenced = !fenced;
+    if (!fence && !fenced) prose += line + "\n";
+  }
+  return std::regex_replace(prose, std::regex("`[^`\n]*`"), "code");
+}
+
+/// The anchors that a page's headings have where Markdown is shown.
+std::set<std::string> anchors_of(const std::filesystem::path& page) {
+  std::set<std::string> anchors;
+  std::istringstream in(slurp(page));
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty() || line[0] != '#') continue;
+    const std::string heading =
+        std::regex_replace(line.substr(std::min(line.size(), line.find_first_not_of("# "))),
+                           std::regex("\\[([^\\]]*)\\]\\([^)]*\\)"), "$1");
+    std::string anchor;
+    for (const char c : heading) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (c == ' ') anchor += '-';
+      if (std::isalnum(byte) || c == '-' || c == '_' || byte >= 0x80)
+        anchor += static_cast<char>(std::tolower(byte));
+    }
+    anchors.insert(anchor);
+  }
+  return anchors;
+}
+
+/// What `page` links to and is not there.
+std::vector<std::string> broken_links(const std::filesystem::path& page) {
+  std::vector<std::string> broken;
+  const std::string prose = prose_of(page);
+  const std::regex link(
+      "\\]\\(([^)\\s]+)(\\s+\"[^\"]*\")?\\)|^\\[[^\\]]+\\]:\\s+(\\S+)|"
+      "(?:href|src)=\"([^\"]+)\"",
+      std::regex::ECMAScript | std::regex::multiline);
+  for (std::sregex_iterator one(prose.begin(), prose.end(), link), end; one != end; ++one) {
+    const std::smatch& match = *one;
+    const std::string target = match[1].matched   ? match[1].str()
+                               : match[3].matched ? match[3].str()
+                                                  : match[4].str();
+    if (std::regex_search(target, std::regex("^[a-z]+:"))) continue;
+    const std::size_t hash = std::min(target.find('#'), target.size());
+    const auto path =
+        hash == 0 ? page : page.parent_path() / std::filesystem::path(target.substr(0, hash));
+    const bool anchored = hash < target.size() && path.extension() == ".md";
+    if (!std::filesystem::exists(path) ||
+        (anchored && !anchors_of(path).contains(target.substr(hash + 1)))) {
+      broken.push_back(cat(page.string(), ": ", target));
+    }
+  }
+  return broken;
+}
+
+TEST(RepositoryPages, LinkToWhatIsThere) {
+  const std::filesystem::path root = stories().parent_path().parent_path();
+  std::vector<std::filesystem::path> pages = {root / "README.md"};
+  for (const char* room :
+       {"bench", "drafting", "kernels", "models", "scripts", "src", "tests", "verify"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / room)) {
+      if (entry.path().extension() == ".md") pages.push_back(entry.path());
+    }
+  }
+  EXPECT_GE(pages.size(), 20u);
+  for (const auto& page : pages) {
+    EXPECT_EQ(broken_links(page), std::vector<std::string>{}) << page;
+  }
+}
+
+TEST_F(Pages, BrokenLinksAreFound) {
+  std::ofstream(folder("other.md")) << "# A `code` heading\n## Second, [linked](other.md)\n";
+  std::ofstream(folder("page.md"))
+      << "[a](other.md) [b](gone.h) [c](other.md#second-linked) [d](other.md#none) `[e](f.h)`\n"
+         "![f](gone.svg \"title\") [g](https://example.org/x) [h](other.md#a-code-heading)\n"
+         "```\n[&](gone.cc);\n```\n[i](#here)\n# Here\n[j]: lost/\n";
+  const std::string page = folder("page.md");
+  EXPECT_EQ(broken_links(page),
+            (std::vector<std::string>{page + ": gone.h", page + ": other.md#none",
+                                      page + ": gone.svg", page + ": lost/"}));
 }
 
 }  // namespace

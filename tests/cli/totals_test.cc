@@ -56,7 +56,7 @@ TEST(Totals, SaysWhatTextsWereMadeWith) {
                 "  as used          dyspec, rejection, temperature 0.7, seed 3, cpu f32\n"),
             std::string::npos)
       << totals.table();
-  totals.add(made_with("chain", 0.0, 3));
+  totals.add(made_with("chain", 0.0, 4));  // a seed that no text follows
   EXPECT_NE(totals.table().find("  as used          several policies, rejection, several "
                                 "temperatures, seed 3, cpu f32\n"),
             std::string::npos)

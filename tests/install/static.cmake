@@ -5,11 +5,35 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/prefix)
 build_examples()
 foreach(file ${LIBDIR}/libcoppice.a share/doc/coppice/LICENSE include/coppice/coppice.h
         share/man/man1/coppice.1 share/man/man1/coppice-generate.1
-        share/bash-completion/completions/coppice share/zsh/site-functions/_coppice)
+        share/bash-completion/completions/coppice share/zsh/site-functions/_coppice
+        share/doc/coppice/README.md share/doc/coppice/src/CHANGELOG.md
+        share/doc/coppice/src/cli/README.md share/doc/coppice/examples/many_texts.cc)
   if(NOT EXISTS ${SCRATCH}/prefix/${file})
     message(FATAL_ERROR "${file} was not installed")
   endif()
 endforeach()
+# Every link of an installed page leads to something installed.
+file(GLOB_RECURSE pages ${SCRATCH}/prefix/share/doc/coppice/*.md)
+set(links 0)
+foreach(page IN LISTS pages)
+  file(READ ${page} text)
+  string(REGEX REPLACE "[][;]" "|" text "${text}")  # what CMake's lists would read
+  string(REGEX MATCHALL "\\|\\([A-Za-z0-9_./-]*[./][A-Za-z0-9_./-]*" targets "${text}")
+  get_filename_component(folder ${page} DIRECTORY)
+  foreach(target IN LISTS targets)
+    string(SUBSTRING "${target}" 2 -1 target)
+    math(EXPR links "${links} + 1")
+    if(NOT EXISTS ${folder}/${target})
+      message(FATAL_ERROR "${page} links to ${target}, which is not installed")
+    endif()
+  endforeach()
+endforeach()
+if(links LESS 20)
+  message(FATAL_ERROR "only ${links} links in the installed pages")
+endif()
+# The examples build where they are installed.
+run(${CMAKE_COMMAND} -S ${SCRATCH}/prefix/share/doc/coppice/examples -B ${SCRATCH}/installed_example
+    ${common} -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix)
 # The interface and nothing of what is behind it.
 set(include ${SCRATCH}/prefix/include/coppice)
 file(GLOB_RECURSE headers RELATIVE ${include} ${include}/*)

@@ -40,9 +40,18 @@ TEST(WorkloadFigure, ShowsWhoReadsWhatAndWhatIsPruned) {
 TEST(WorkloadFigure, ShowsWhatStepsAccepted) {
   const std::vector<RankPath> paths = {{0}, {1}, {0, 0}};
   const std::string svg = figure_of(TreeShape(paths), {1, 3, 0});
-  EXPECT_EQ(count(svg, "step 0: 1 tokens accepted"), 1u);
-  EXPECT_EQ(count(svg, "step 1: 3 tokens accepted"), 3u);
+  EXPECT_EQ(count(svg, "step 0: 1 token accepted"), 1u);
+  EXPECT_EQ(count(svg, "step 1: 3 tokens accepted"), 1u);
   EXPECT_EQ(count(svg, "step 2"), 0u);
+  EXPECT_EQ(count(svg, ">step<"), 1u);
+}
+
+// A record says how many tokens a step accepted, and of which tree; which nodes of it these were it
+// does not say.
+TEST(WorkloadFigure, ATreeOfEqualDepthGivesTheSameFigure) {
+  const std::vector<RankPath> chain = {{0}, {0, 0}}, bushy = {{0}, {1}, {2}, {1, 0}, {2, 0}};
+  const std::vector<std::int32_t> accepted = {1, 2, 3, 2};
+  EXPECT_EQ(figure_of(TreeShape(chain), accepted), figure_of(TreeShape(bushy), accepted));
 }
 
 }  // namespace

@@ -84,6 +84,14 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   EXPECT_FALSE(steps["engine"].contains("policy"));  // accepted lengths are forced
   EXPECT_EQ(steps["engine"]["passes"], 3);
   EXPECT_EQ(steps["engine"]["tokens"], 6);
+  const auto drawn = [&](const std::string& more) {
+    figures("speculation " + file(record) + " --count-only --svg '" + folder("steps.svg") + "'" +
+            more);
+    return slurp(folder("steps.svg"));
+  };
+  const std::string recorded = drawn("");
+  EXPECT_NE(recorded.find("step 2: 2 tokens accepted"), std::string::npos);
+  EXPECT_EQ(drawn(" --new-tokens 100"), recorded) << "steps beyond the record were not recorded";
   const Result text = run("workload few-shot --prompt-tokens 40 --branches 2 --iterations 4");
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("KV by tree       132 tokens read, 47.6% less"), std::string::npos)

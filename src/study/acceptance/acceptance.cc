@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/remedy.h"
 #include "drafting/shape_json.h"
 #include "engine/access.h"
 #include "engine/check_speculation.h"
@@ -21,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* acceptance_format = "coppice acceptance";
 constexpr int acceptance_version = 1;
 constexpr std::uint64_t largest_acceptance_file = std::uint64_t{64} << 20;
-constexpr const char* again = "; measure the pair again with coppice plan";
+constexpr const char* again = "measure the pair again with coppice plan";
 
 // The fields that a vector depends on, as texts by name, for comparing and naming them.
 using Fields = std::vector<std::pair<const char*, std::string>>;
@@ -82,7 +83,7 @@ MeasuredPair pair_from(const nlohmann::json& json, const std::string& where) try
   }
   return pair;
 } catch (const Error& error) {
-  throw_failure(cat(where, ": ", error.what(), again));
+  throw_failure(with_remedy(cat(where, ": ", error.what()), again));
 }
 
 std::string name_of_file(const std::filesystem::path& file) {
@@ -244,16 +245,20 @@ std::optional<MeasuredAcceptance> measure_acceptance(Engine& engine,
     if (view.is_step() && view.tree.size() > 0) counts.add(view.tree, view.verdict.path);
   });
   bool stopped = false;
-  const auto goes_on = [&](const Piece&) {
+  double written = 0.0;
+  const double all = static_cast<double>(request.prompts.size()) * request.new_tokens;
+  const auto goes_on = [&](const Piece& piece) {
     stopped = stopped || request.stopped();
+    written += static_cast<double>(piece.tokens.size());
+    if (!stopped) request.tell("measuring acceptance by rank", std::min(written, all), all);
     return !stopped;
   };
   for (std::size_t p = 0; p < request.prompts.size(); ++p) {
     options.stream = p;
     engine.generate(request.prompts[p], options, goes_on);
     if (stopped) return std::nullopt;
-    request.tell("measuring acceptance by rank", static_cast<double>(p + 1),
-                 static_cast<double>(request.prompts.size()));
+    written = static_cast<double>(p + 1) * request.new_tokens;  // texts may end early
+    request.tell("measuring acceptance by rank", written, all);
   }
   // No child of a later rank was ever taken: nothing is to be had there.
   while (!counts.accepted.empty() && counts.accepted.back() == 0 && counts.accepted.size() > 1) {

@@ -238,7 +238,9 @@ class Adviser {
   bool warm_up() {
     if (request_.run) return true;
     constexpr std::int32_t few = 8;
+    double done = 0.0;
     for (const Candidate& one : advice_.candidates) {
+      request_.tell("warming up", done++, static_cast<double>(advice_.candidates.size()));
       GenerateOptions options = request_of(one);
       options.max_new_tokens = few;
       run(options, 0, 0);

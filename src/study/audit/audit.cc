@@ -26,9 +26,6 @@ std::string why_untested(const std::vector<EventFinding>& events) {
                   : "no context has samples enough; draw more --samples";
 }
 
-/// Out of whatever test is under way.
-struct Stopped {};
-
 class Audit {
  public:
   Audit(Engine& engine, const AuditRequest& request) : engine_(engine), request_(request) {
@@ -61,10 +58,18 @@ class Audit {
 
  private:
   void test() {
-    samples_ = request_.samples > 0 ? request_.samples : affordable_samples();
-    test_laws();
     compare_all_texts();
-    if (request_.self_check) check_self();
+    const double per_sample = request_.samples > 0 ? 0.0 : seconds_of_sample();
+    samples_ = request_.samples;
+    if (request_.self_check) check_self(per_sample);
+    if (request_.samples == 0) {
+      const double left = request_.time_limit - (now_seconds() - start_);
+      const double seconds = std::min(left, request_.seconds);
+      const auto affordable = static_cast<std::int64_t>(
+          std::clamp(seconds / per_sample, 0.0, static_cast<double>(most_samples)));
+      samples_ = std::max({samples_, affordable, fewest_samples});
+    }
+    test_laws();
   }
 
   GenerateOptions seeded(const AuditSetting& setting) const {
@@ -90,34 +95,20 @@ class Audit {
     };
   }
 
-  // How many samples the usual time allows, from a few texts of each setting. It looks at no
-  // token, so choosing by the clock biases no test.
-  std::int64_t affordable_samples() {
+  // Of one sample of every setting, from a few texts. It looks at no token, so choosing by the
+  // clock biases no test.
+  double seconds_of_sample() {
     constexpr std::int64_t tried = 24;
-    constexpr double share_of_faults = 0.7;  // most are caught before all samples are drawn
-    double seconds = 0.0;                    // of one sample of everything
-    std::map<Acceptance, double> slowest;
+    double seconds = 0.0;
     for (const AuditSetting& setting : request_.settings) {
       const GenerateOptions options = seeded(setting);
       LawSampling sampling(engine_, laws_of(options), request_.prompts, options);
       sampling.draw(tried, [] {});  // the first texts also fill caches and record passes
       const double start = now_seconds();
       sampling.draw(tried, [] {});
-      const double one = (now_seconds() - start) / tried;
-      seconds += one;
-      double& most = slowest[options.acceptance];
-      most = std::max(most, one);
+      seconds += (now_seconds() - start) / tried;
     }
-    if (request_.self_check) {
-      for (const auto& [acceptance, one] : slowest) {
-        const auto faults =
-            static_cast<double>(faults_for(EngineAccess(engine_), acceptance).size());
-        seconds += share_of_faults * faults * one;
-      }
-    }
-    constexpr double most_affordable = 100000.0;
-    return std::max(fewest_samples, static_cast<std::int64_t>(
-                                        std::min(most_affordable, request_.seconds / seconds)));
+    return seconds;
   }
 
   void test_laws() {
@@ -176,65 +167,100 @@ class Audit {
     }
   }
 
-  void check_self() {
-    report_.self_check_done = true;
-    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
-      // The largest trees give faults the most to break.
-      const LawFinding* largest = nullptr;
-      const AuditSetting* chosen = nullptr;
-      for (std::size_t s = 0; s < request_.settings.size(); ++s) {
-        if (request_.settings[s].options.acceptance != acceptance) continue;
-        if (largest != nullptr && report_.laws[s].tree_size_mean <= largest->tree_size_mean)
-          continue;
-        largest = &report_.laws[s];
-        chosen = &request_.settings[s];
-      }
-      if (chosen == nullptr) continue;
-      for (const PlantedFault& fault : faults_for(EngineAccess(engine_), acceptance)) {
-        report_.faults.push_back(catch_fault(*chosen, fault));
-      }
+  // The largest trees give faults the most to break.
+  const AuditSetting* largest_of(Acceptance acceptance) const {
+    const AuditSetting* largest = nullptr;
+    const auto size = [](const AuditSetting& setting) {
+      const Speculation& speculation = setting.options.speculation;
+      return sized_by_costs(speculation) ? largest_tree_size : asked_size(speculation);
+    };
+    for (const AuditSetting& setting : request_.settings) {
+      if (setting.options.acceptance != acceptance) continue;
+      if (largest == nullptr || size(setting) > size(*largest)) largest = &setting;
     }
-    report_.self_check_holds =
-        std::ranges::any_of(report_.faults, [](const FaultFinding& f) { return f.caught; });
+    return largest;
   }
 
-  // Draws with the fault until it is seen, at most as many texts as without it.
-  FaultFinding catch_fault(const AuditSetting& setting, const PlantedFault& fault) {
-    const GenerateOptions options = seeded(setting);
-    LawSampling sampling(engine_, laws_of(options), request_.prompts, options);
-    FaultFinding finding;
-    finding.setting = setting.name;
-    finding.fault = fault.name;
-    const auto tick = ticker("planted: " + fault.name, samples_);
-    for (const std::int64_t parts : {8, 4, 2, 1}) {
-      const std::int64_t wanted = samples_ / parts - sampling.samples();
-      if (wanted < 1) continue;
-      {
-        const FaultGuard guard(engine_);
-        EngineAccess access(engine_);
-        fault.plant(access);
-        sampling.draw(wanted, tick);
-      }
-      const auto events = sampling.test(report_.significance);
-      const EventFinding& worst =
-          *std::ranges::min_element(events, {}, [](const auto& e) { return e.p_value; });
-      finding.event = worst.event;
-      static_cast<Fit&>(finding) = worst;
-      finding.drawn = sampling.samples();
-      finding.caught = worst.p_value <= report_.significance;
-      if (finding.caught) break;
+  // Planted faults say how many samples it takes to see one. The sound engine is tested once, with
+  // that many, on texts of other streams: looking at faulty ones again and again biases no test.
+  void check_self(double per_sample) {
+    report_.self_check_done = true;
+    report_.asked_bias = request_.smallest_bias;
+    SelfCheck check(engine_, request_, report_.significance);
+    for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+      const AuditSetting* setting = largest_of(acceptance);
+      if (setting == nullptr) continue;
+      const GenerateOptions options = seeded(*setting);
+      check.add(setting->name, options, laws_of(options));
     }
-    return finding;
+    const MakeTicker ticks = [this](const std::string& what, std::int64_t all) {
+      return ticker(what, all);
+    };
+    if (request_.samples > 0) {
+      for (const std::int64_t parts : {8, 4, 2, 1}) {
+        if (request_.samples >= parts) check.look(request_.samples / parts, ticks);
+      }
+    } else {
+      std::int64_t drawn = fewest_samples;
+      check.look(drawn, ticks);
+      while (check.unseen() > 0 && !report_.time_ran_out) {
+        const std::int64_t next = 2 * drawn;
+        const double then = now_seconds() - start_ + check.seconds_of_look(next - drawn) +
+                            static_cast<double>(next) * per_sample;
+        report_.time_ran_out = then > request_.time_limit || next > most_samples;
+        if (report_.time_ran_out) break;
+        check.look(next, ticks);
+        drawn = next;
+      }
+      const double left = std::max(0.0, request_.time_limit - (now_seconds() - start_));
+      const auto most =
+          static_cast<std::int64_t>(std::min(left / per_sample, static_cast<double>(most_samples)));
+      report_.time_ran_out = report_.time_ran_out || check.needed() > std::max(drawn, most);
+      samples_ = std::max(drawn, std::min(check.needed(), most));
+    }
+    report_.faults = check.findings();
+    report_.self_check_holds =
+        check.unseen() == 0 &&
+        std::ranges::any_of(report_.faults, [](const FaultFinding& f) { return f.caught; });
   }
 
   Engine& engine_;
   const AuditRequest& request_;
+  const double start_ = now_seconds();
   std::int64_t samples_ = 0;
   AuditReport report_;
   std::map<std::tuple<double, std::int32_t, double, double, double>, TargetLaws> laws_;
 };
 
 }  // namespace
+
+double AuditReport::smallest_bias() const {
+  double bias = laws.empty() ? 1.0 : 0.0;
+  for (const LawFinding& law : laws) {
+    for (const EventFinding& event : law.events) bias = std::max(bias, event.smallest_bias);
+  }
+  return bias;
+}
+
+double AuditReport::smallest_bias_of_first() const {
+  double bias = laws.empty() ? 1.0 : 0.0;
+  for (const LawFinding& law : laws) {
+    bias = std::max(bias, law.events.empty() ? 1.0 : law.events.front().smallest_bias);
+  }
+  return bias;
+}
+
+const char* name_of(AuditVerdict verdict) {
+  switch (verdict) {
+    case AuditVerdict::lossless:
+      return "lossless";
+    case AuditVerdict::biased:
+      return "biased";
+    case AuditVerdict::undecided:
+      break;
+  }
+  return "undecided";
+}
 
 std::string name_setting(const GenerateOptions& options) {
   std::string size;

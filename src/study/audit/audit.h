@@ -25,10 +25,14 @@ struct AuditRequest : StudyHooks {
   std::vector<AuditSetting> settings;
   std::vector<std::vector<TokenId>> prompts;  ///< BOS included
   std::uint64_t seed = 1;
-  /// Short texts drawn of each setting, all prompts together; 0: as many as take about
-  /// `seconds` here, self-check included, but at least fewest_samples.
+  /// Short texts drawn of each setting, all prompts together; 0: as many as show `smallest_bias`
+  /// and the planted faults, or as `time_limit` allows, at least fewest_samples and what takes
+  /// `seconds`.
   std::int64_t samples = 0;
   double seconds = 60.0;
+  double time_limit = 600.0;  ///< seconds, about; for `samples` 0
+  /// Total variation of the first token that is to be seen; planted faults that bias less need not.
+  double smallest_bias = 0.1;
   std::int32_t compared_tokens = 128;  ///< of each prompt and setting, against plain decoding
   bool self_check = true;
 };
@@ -83,14 +87,18 @@ struct FaultFinding : Fit {
   std::string setting;
   std::string fault;
   bool caught = false;
-  std::int64_t drawn = 0;  ///< samples until it was caught
-  std::string event;       ///< the test of the smallest p-value
+  bool small = false;      ///< not caught, for it biases less than AuditRequest::smallest_bias here
+  std::int64_t drawn = 0;  ///< samples until it was caught, found small or given up
+  double most_bias = 1.0;  ///< total variation that these leave possible, with stated_power
+  std::string event;       ///< the test of the smallest p-value, or "passes", "texts"
 
   static void members(auto& self, auto visit) {
     visit("setting", self.setting);
     visit("fault", self.fault);
     visit("caught", self.caught);
+    visit("small", self.small);
     visit("drawn", self.drawn);
+    visit("most_bias", self.most_bias);
     visit("event", self.event);
     Fit::members(self, visit);
   }
@@ -124,6 +132,13 @@ struct TextFinding {
                   ended_early)
 };
 
+enum class AuditVerdict : std::uint8_t {
+  lossless,   ///< nothing was found by tests that see what they have to
+  biased,     ///< something was found
+  undecided,  ///< nothing was found, but the tests would not have seen enough
+};
+const char* name_of(AuditVerdict verdict);
+
 struct AuditReport {
   bool stopped = false;  ///< nothing else holds then
   std::string device, dtype;
@@ -135,12 +150,23 @@ struct AuditReport {
   std::vector<FaultFinding> faults;
   std::vector<TextFinding> texts;
   bool law_holds = true;
-  bool self_check_done = false, self_check_holds = true;  ///< a planted fault was caught
+  /// Some planted fault was caught, and all that were not are small.
+  bool self_check_done = false, self_check_holds = true;
+  double asked_bias = 1.0;    ///< AuditRequest::smallest_bias
+  bool time_ran_out = false;  ///< before all faults were seen
   bool texts_hold = true;
   bool all_tested = true;  ///< no setting's law or texts went without a test
-  bool lossless() const {
-    return !stopped && law_holds && self_check_holds && texts_hold && all_tested;
+  /// Total variation of any tested token that every setting's samples would have shown, with
+  /// probability stated_power, and of the first one; 1 if none.
+  double smallest_bias() const;
+  double smallest_bias_of_first() const;
+  bool resolves() const { return smallest_bias_of_first() <= asked_bias; }
+  AuditVerdict verdict() const {
+    if (!law_holds || !texts_hold) return AuditVerdict::biased;
+    const bool seen = !self_check_done || (self_check_holds && resolves());
+    return stopped || !seen || !all_tested ? AuditVerdict::undecided : AuditVerdict::lossless;
   }
+  bool lossless() const { return verdict() == AuditVerdict::lossless; }
 };
 
 /// Throws Error(usage) for what no engine can audit.

@@ -46,6 +46,16 @@ double detectable_variation(double degrees, double samples, double significance,
   return std::min(1.0, std::sqrt(noncentrality / (4.0 * samples)));
 }
 
+double largest_variation(const Fit& fit, double power) {
+  if (!(fit.degrees > 0.0) || !(fit.samples > 0.0)) return 0.0;
+  if (!std::isfinite(fit.chi_square)) return 1.0;
+  const double least = boost::math::quantile(boost::math::chi_squared(fit.degrees), 1.0 - power);
+  if (fit.chi_square <= least) return 0.0;
+  const double noncentrality = boost::math::non_central_chi_squared::find_non_centrality(
+      fit.degrees, fit.chi_square, 1.0 - power);
+  return std::min(1.0, std::sqrt(noncentrality / (4.0 * fit.samples)));
+}
+
 TokenLaw make_token_law(std::vector<float> probability, std::span<const TokenId> borderline) {
   TokenLaw law;
   law.possible.resize(probability.size());

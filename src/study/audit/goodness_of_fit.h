@@ -52,6 +52,10 @@ struct Fit {
                   expected_variation, impossible)
 };
 
+/// The largest bias, as total variation over the test's bins, that an outcome leaves possible with
+/// probability `power`. 0 where there is no degree of freedom.
+double largest_variation(const Fit& fit, double power);
+
 /// Fewest expected samples of a bin.
 inline constexpr double least_expected = 10.0;
 

@@ -145,15 +145,21 @@ const TokenLaw& TargetLaws::after(std::span<const TokenId> text) {
 
 LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
                          const std::vector<std::vector<TokenId>>& prompts,
-                         const GenerateOptions& options)
+                         const GenerateOptions& options, std::uint64_t first_stream)
     : engine_(engine),
       access_(engine),
       laws_(laws),
       prompts_(prompts),
       options_(whole_text(options, sampled_tokens)),
-      drawn_(prompts.size()) {
+      drawn_(prompts.size()),
+      first_stream_(first_stream) {
   access_.check(options_);
-  for (const auto& prompt : prompts) states_.push_back(access_.new_text(prompt));
+  rest();
+}
+
+void LawSampling::rest() {
+  states_.clear();
+  for (const auto& prompt : prompts_) states_.push_back(access_.new_text(prompt));
 }
 
 Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
@@ -172,7 +178,7 @@ Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
 void LawSampling::draw(std::int64_t count, const std::function<void()>& tick) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t prompt = samples_ % prompts_.size();
-    const Generation text = draw_text(prompt, samples_);
+    const Generation text = draw_text(prompt, first_stream_ + samples_);
     sums_ += Trial::of(text.statistics);
     drawn_[prompt].insert(drawn_[prompt].end(), text.tokens.begin(), text.tokens.end());
     ++samples_;

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "study/audit/audit.h"
 #include "study/figures/text.h"
 #include "study/files/members.h"
@@ -62,21 +63,29 @@ std::string law_section(const AuditReport& report) {
   return text;
 }
 
+std::string state_of(const FaultFinding& fault, double asked_bias) {
+  if (fault.caught) return "seen";
+  return fault.small ? line("below %g", asked_bias) : "NOT SEEN";
+}
+
 std::string fault_section(const AuditReport& report) {
   if (!report.self_check_done) return "Planted faults: not tried.\n\n";
-  std::string text =
-      "Planted faults, and whether the same tests see them. \"not visible here\": this pair and "
-      "setting\nhardly show the fault, or more samples are needed.\n\n";
+  std::string text = line(
+      "Planted faults, and whether the same tests see them. bias: the largest that the texts "
+      "leave\n"
+      "possible for a fault that was not seen, with probability %g; below %g it need not be.\n\n",
+      stated_power, report.asked_bias);
   std::string setting;
   for (const FaultFinding& f : report.faults) {
     if (f.setting != setting) {
       setting = f.setting;
-      text += line("%s:\n  %-52s %-17s %8s %9s %7s  %s\n", setting.c_str(), "fault", "", "samples",
-                   "p", "TV", "event");
+      text += line("%s:\n  %-52s %-10s %8s %9s %7s %7s  %s\n", setting.c_str(), "fault", "",
+                   "samples", "p", "TV", "bias", "test");
     }
-    text += line("  %-52s %-17s %8lld %9.2g %7.4f  %s\n", f.fault.c_str(),
-                 f.caught ? "caught" : "not visible here", static_cast<long long>(f.drawn),
-                 f.p_value, f.total_variation, f.event.c_str());
+    text +=
+        line("  %-52s %-10s %8lld %9.2g %7.4f %7s  %s\n", f.fault.c_str(),
+             state_of(f, report.asked_bias).c_str(), static_cast<long long>(f.drawn), f.p_value,
+             f.total_variation, f.caught ? "" : line("%.4f", f.most_bias).c_str(), f.event.c_str());
   }
   return text + '\n';
 }
@@ -112,29 +121,45 @@ std::string text_section(const AuditReport& report, const Engine& engine) {
   return text + '\n';
 }
 
+// What the samples would have shown, if anything.
+std::string visible_bias(const AuditReport& report) {
+  const double first = report.smallest_bias_of_first(), any = report.smallest_bias();
+  if (first >= 1.0) return "no bias of sampled text was sure to be seen";
+  std::string text = line(
+      "a bias of %.3f or more (total variation) of the first token would have been seen", first);
+  text += any < 1.0
+              ? line(", of %.3f of any of the first %d,", any, tested_tokens)
+              : line(", of some later one of the first %d none was sure to be,", tested_tokens);
+  return text + line(" with probability %g", stated_power);
+}
+
 std::string verdict(const AuditReport& report) {
+  const auto count = [&](auto is) { return std::ranges::count_if(report.faults, is); };
+  const auto seen = count([](const FaultFinding& f) { return f.caught; });
+  const auto small = count([](const FaultFinding& f) { return f.small; });
+  const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
+  std::string faults = line("%td of %td planted faults were seen", seen, planted);
+  if (small > 0) faults += line(", %td bias less than %g here", small, report.asked_bias);
   if (report.lossless()) {
-    if (!report.self_check_done) {
-      return "No bias was found, but the tests themselves were not checked.\n";
-    }
-    const auto caught = std::ranges::count_if(
-        report.faults, [](const FaultFinding& fault) { return fault.caught; });
-    const auto planted = static_cast<std::ptrdiff_t>(report.faults.size());
-    return line(
-        "Lossless: no bias seen, texts equal plain decoding's; %td of %td planted faults "
-        "caught%s.\n",
-        caught, planted,
-        caught < planted ? " (more --samples, or other prompts, show more of them)" : "");
+    return cat("Lossless as far as these tests see: ", visible_bias(report),
+               "; texts equal plain decoding's; ",
+               report.self_check_done ? faults : "the tests themselves were not checked", ".\n");
   }
-  std::string text = "NOT shown lossless:";
-  if (!report.law_holds) text += " the law of sampled text is not the target's;";
-  if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
-  if (!report.all_tested) text += " what is \"not tested\" above may be anything;";
-  if (!report.self_check_holds) {
-    text += " no planted fault was caught, so the tests prove nothing here (more --samples help);";
+  if (report.verdict() == AuditVerdict::biased) {
+    std::string text = "NOT lossless:";
+    if (!report.law_holds) text += " the law of sampled text is not the target's;";
+    if (!report.texts_hold) text += " texts differ from plain decoding's beyond rounding;";
+    text.back() = '.';
+    return text + '\n';
   }
-  text.back() = '.';
-  return text + '\n';
+  std::string text = "NOT shown lossless: no bias was found, but ";
+  if (report.self_check_done && !(report.self_check_holds && report.resolves())) {
+    text += cat(report.time_ran_out ? "the time limit came too early (--time-limit gives more): "
+                                    : "the samples were too few (more --samples show more): ",
+                faults, "; ");
+  }
+  if (!report.all_tested) text += "what is \"not tested\" above may be anything; ";
+  return cat(text, visible_bias(report), ".\n");
 }
 
 /// Findings as JSON, with null for reasons that there are none of.
@@ -153,16 +178,21 @@ Json json_of(const auto& findings, std::initializer_list<const char*> reasons) {
 std::string to_text(const AuditReport& report, const Engine& engine) {
   return line("Audit on %s, %s, seed %llu\n\n", report.device.c_str(), report.dtype.c_str(),
               static_cast<unsigned long long>(report.seed)) +
-         law_section(report) + text_section(report, engine) + fault_section(report) +
+         text_section(report, engine) + fault_section(report) + law_section(report) +
          verdict(report);
 }
 
 std::string to_json(const AuditReport& report) {
   return Json{{"lossless", report.lossless()},
+              {"verdict", name_of(report.verdict())},
+              {"smallest_bias", report.smallest_bias()},
+              {"smallest_bias_of_first_token", report.smallest_bias_of_first()},
+              {"asked_bias", report.self_check_done ? Json(report.asked_bias) : Json()},
               {"law_holds", report.law_holds},
               {"texts_hold", report.texts_hold},
               {"all_tested", report.all_tested},
               {"self_check", report.self_check_done ? Json(report.self_check_holds) : Json()},
+              {"time_ran_out", report.time_ran_out},
               {"device", report.device},
               {"dtype", report.dtype},
               {"seed", report.seed},

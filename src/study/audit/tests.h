@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,8 +58,9 @@ class LawSampling {
  public:
   /// `engine` and `laws`, which are under the setting's temperature and filters, outlive this.
   /// Throws Error(usage) for a prompt that the engine does not take.
+  /// Text i has stream `first_stream` + i.
   LawSampling(Engine& engine, TargetLaws& laws, const std::vector<std::vector<TokenId>>& prompts,
-              const GenerateOptions& options);
+              const GenerateOptions& options, std::uint64_t first_stream = 0);
 
   /// `count` more texts, the prompts in turn. `tick` is called after every text. Throws
   /// Error(failure) where context or KV memory ends one early.
@@ -68,6 +70,9 @@ class LawSampling {
   std::vector<EventFinding> test(double significance);
   /// Compares laws at the nodes that a few texts go through with plain passes'.
   void check_passes(LawFinding& finding);
+
+  /// Frees the KV of the prompts until more is drawn.
+  void rest();
 
   std::int64_t samples() const { return samples_; }
   const Trial& drawn() const { return sums_; }
@@ -82,6 +87,7 @@ class LawSampling {
   GenerateOptions options_;
   std::vector<SequenceState> states_;        ///< by prompt
   std::vector<std::vector<TokenId>> drawn_;  ///< by prompt, sampled_tokens a text
+  std::uint64_t first_stream_;
   std::int64_t samples_ = 0;
   Trial sums_;
 };
@@ -106,6 +112,47 @@ struct PlantedFault {
 /// All that the engine's device supports and that break trees under this acceptance. Coupled
 /// acceptance is broken by judging its trees by rejection, on devices that judge on the host.
 std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acceptance);
+
+/// Thrown out of whatever test is under way once the request is to stop.
+struct Stopped {};
+
+/// "Sampling", and how many texts of it: gives what is to be called after every text.
+using MakeTicker = std::function<std::function<void()>(const std::string& what, std::int64_t all)>;
+
+/// Plants faults one by one, and draws texts until the tests see them.
+class SelfCheck {
+ public:
+  /// `significance` is that of a single test of the audit. All arguments outlive this.
+  SelfCheck(Engine& engine, const AuditRequest& request, double significance);
+  ~SelfCheck();
+  SelfCheck(const SelfCheck&) = delete;
+  SelfCheck& operator=(const SelfCheck&) = delete;
+
+  /// Takes all faults that there are for the acceptance of `options`.
+  void add(const std::string& setting, const GenerateOptions& options, TargetLaws& laws);
+  /// Draws on to `samples` texts of every fault that was not seen yet, and tests them.
+  void look(std::int64_t samples, const MakeTicker& ticker);
+
+  /// Faults that were neither seen nor found to bias less than the request asks for.
+  std::size_t unseen() const;
+  /// About what `texts` more of each of these would take, by the last look.
+  double seconds_of_look(std::int64_t texts) const;
+  /// Texts with which the faults that samples showed, and the bias that the request asks for, are
+  /// seen with probability stated_power.
+  std::int64_t needed() const;
+  std::vector<FaultFinding> findings() const;
+
+ private:
+  struct Trial;
+  struct State;
+  void judge(Trial& trial, bool first);
+  void compare(Trial& trial);
+
+  Engine& engine_;
+  const AuditRequest& request_;
+  double significance_;
+  std::unique_ptr<State> state_;
+};
 
 /// Takes every fault out again at its end.
 class FaultGuard {

@@ -98,8 +98,11 @@ bool run_study(Engine& engine, const StudyWork& work, Results& results, const St
   const std::size_t texts = texts_left(results);
   std::size_t done = 0;
   // The first passes of a kind fill caches, and measure costs where sizes need them.
+  std::size_t warmed = 0;
   for (const auto& [key, request] : work.requests) {
     if (hooks.stopped() || left.empty()) break;
+    hooks.tell("warming up", static_cast<double>(warmed++),
+               static_cast<double>(work.requests.size()));
     GenerateOptions few = request;
     few.max_new_tokens = std::min(few.max_new_tokens, warm_up_tokens);
     run_text(few, left.front(), nullptr);

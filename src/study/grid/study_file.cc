@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/remedy.h"
 #include "engine/access.h"
 #include "kernels/cpu/instruction_set.h"
 #include "study/files/members.h"
@@ -146,7 +147,8 @@ StudyFile study_file_from(const std::string& text, const std::string& where) {
   try {
     return json->get<StudyFile>();
   } catch (const Error& error) {
-    throw_failure(cat(where, ": ", error.what(), "; restore the file, or study in another folder"));
+    throw_failure(with_remedy(cat(where, ": ", error.what()),
+                              "restore the file, or study in another folder"));
   }
 }
 

@@ -249,7 +249,8 @@ std::vector<Turns> to_turns(Engine& engine, const std::filesystem::path& file,
 
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed,
-                                               const std::stop_token& stop) {
+                                               const std::stop_token& stop,
+                                               const std::function<void(double)>& progress) {
   const auto [room, memory_is_short] = room_of(engine);
   if (length >= room) {
     throw_usage(cat("--prompt-tokens ", length, ": ",
@@ -266,12 +267,17 @@ std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t coun
   options.max_new_tokens = length - 1;
   options.seed = seed;
   std::vector<std::vector<TokenId>> prompts;
+  double written = 0.0;
+  const auto goes_on = [&](const Piece& piece) {
+    written += static_cast<double>(piece.tokens.size());
+    if (progress) progress(written / (static_cast<double>(count) * (length - 1)));
+    return !stop.stop_requested();
+  };
   for (std::int32_t i = 0; i < count && !stop.stop_requested(); ++i) {
     options.stream = static_cast<std::uint64_t>(i);
     std::vector<TokenId> prompt = start;
     if (length > 1) {
-      const Generation text =
-          engine.generate(start, options, [&](const Piece&) { return !stop.stop_requested(); });
+      const Generation text = engine.generate(start, options, goes_on);
       if (text.finish_reason == FinishReason::cancelled) break;
       if (text.finish_reason != FinishReason::length) {
         throw_failure(cat("prompts: ", name_of(text.finish_reason), " ended one that the target ",

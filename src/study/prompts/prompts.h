@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 #include "study/files/member_list.h"
 
 namespace coppice::study {
+
+/// What reports call the kind of a prompt that names none.
+inline constexpr const char* no_kind = "no kind given";
 
 struct StudyPrompt {
   std::string kind;  ///< its group; empty: none is named
@@ -108,9 +112,10 @@ inline constexpr std::int32_t most_drawn_prompts = 1000;
 /// Prompts that the target writes itself at temperature 1 from its BOS (token 0 where it has none):
 /// `count` of `length` tokens. Throws Error: usage for a length that leaves no room behind it in
 /// context or KV memory, before anything is written; failure where other texts take up that memory.
-/// Once `stop` is asked to stop there are no more.
+/// Once `stop` is asked to stop there are no more. `progress` hears how far it is, 0 to 1.
 std::vector<std::vector<TokenId>> draw_prompts(Engine& engine, std::int32_t count,
                                                std::int32_t length, std::uint64_t seed,
-                                               const std::stop_token& stop = {});
+                                               const std::stop_token& stop = {},
+                                               const std::function<void(double)>& progress = {});
 
 }  // namespace coppice::study

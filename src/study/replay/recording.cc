@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/remedy.h"
 #include "study/files/members.h"
 
 namespace coppice::study {
@@ -156,7 +157,7 @@ RecordingHeader header_from(std::string_view text, const std::string& where) {
   try {
     json->get_to(h);
   } catch (const Error& error) {
-    throw_failure(cat(where, ": its header: ", error.what(), "; record anew"));
+    throw_failure(with_remedy(cat(where, ": its header: ", error.what()), "record anew"));
   }
   const auto check = [&](const char* name, std::int64_t number, std::int64_t most) {
     if (number >= 1 && number <= most) return;

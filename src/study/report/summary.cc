@@ -231,7 +231,8 @@ Summary summarise(const Results& results) {
   const std::vector<std::string> complete = complete_prompts(results);
   std::map<std::string, std::vector<std::string>> of_kind;
   for (const std::string& id : complete) {
-    of_kind[std::ranges::find(plan.prompts, id, &PromptName::id)->kind].push_back(id);
+    const std::string& kind = std::ranges::find(plan.prompts, id, &PromptName::id)->kind;
+    of_kind[kind.empty() ? no_kind : kind].push_back(id);
   }
   const Summariser all("", complete);
   std::vector<Summariser> by_kind;

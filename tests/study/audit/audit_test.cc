@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "engine/engine_impl.h"
@@ -86,16 +88,24 @@ TEST(Audit, ASoundEngineIsLosslessAndItsTestsSeeFaults) {
     EXPECT_LT(law.events[0].smallest_bias, 0.1);
     EXPECT_EQ(law.events[0].samples, 4000);
   }
+  EXPECT_LE(report.smallest_bias_of_first(), report.asked_bias);
   // On a pair that disagrees so much, these show within the samples.
   int caught = 0;
   for (const FaultFinding& fault : report.faults) caught += fault.caught;
   EXPECT_GE(caught, 3) << text;
   ASSERT_EQ(report.texts.size(), 2u);  // temperature 0 once, coupled once
   EXPECT_EQ(report.texts[0].tokens, 96);
-  EXPECT_NE(text.find("Lossless"), std::string::npos);
+  char bias[32];
+  std::snprintf(bias, sizeof bias, "a bias of %.3f or more", report.smallest_bias_of_first());
+  EXPECT_NE(text.find("Lossless as far as these tests see: " + std::string(bias)),
+            std::string::npos)
+      << text;
 
   const auto json = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(json["lossless"], true);
+  EXPECT_EQ(json["verdict"], "lossless");
+  EXPECT_EQ(json["smallest_bias"], report.smallest_bias());
+  EXPECT_GE(report.smallest_bias(), report.smallest_bias_of_first());
   EXPECT_EQ(json["laws"][0]["events"].size(), static_cast<std::size_t>(tested_tokens));
   EXPECT_EQ(json["faults"].size(), report.faults.size());
 }
@@ -110,7 +120,8 @@ TEST(Audit, AFaultyEngineIsNot) {
     EXPECT_FALSE(report.law_holds) << what;
     EXPECT_FALSE(report.lossless()) << what;
     EXPECT_NE(to_text(report, engine).find("BIASED"), std::string::npos) << what;
-    EXPECT_NE(to_text(report, engine).find("NOT shown lossless"), std::string::npos) << what;
+    EXPECT_EQ(report.verdict(), AuditVerdict::biased) << what;
+    EXPECT_NE(to_text(report, engine).find("NOT lossless: the law"), std::string::npos) << what;
   };
   impl.draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_biased("children from a narrower distribution");
@@ -174,6 +185,54 @@ TEST(Audit, AutomaticSamplesAreNeverTooFew) {
   EXPECT_EQ(run_audit(engine, request).laws.at(0).samples, fewest_samples);
 }
 
+// Samples are added until the faults are seen, and the engine itself is tested with as many.
+TEST(Audit, FaultsSayHowManySamplesItTakes) {
+  const TinyPair pair(small_model(), 0.6);
+  Engine engine = Engine::load(pair.options());
+  AuditRequest request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
+  request.samples = 0;
+  request.seconds = 0.0;
+  request.smallest_bias = 0.15;
+  request.self_check = true;
+  const AuditReport report = run_audit(engine, request);
+  const std::string text = to_text(report, engine);
+  EXPECT_EQ(report.verdict(), AuditVerdict::lossless) << text;
+  EXPECT_FALSE(report.time_ran_out);
+  std::int64_t most = 0;
+  for (const FaultFinding& fault : report.faults) {
+    EXPECT_NE(fault.caught, fault.small) << fault.fault;
+    if (fault.small) {
+      EXPECT_LE(fault.most_bias, 0.15) << fault.fault;
+    }
+    most = std::max(most, fault.drawn);
+  }
+  EXPECT_LE(report.smallest_bias_of_first(), 0.15) << text;
+  EXPECT_GE(report.laws.at(0).samples, most) << text;
+}
+
+TEST(Audit, ATimeLimitDecidesNothing) {
+  // A draft that is its target: what is broken hardly shows.
+  const TinyPair pair(small_model(), 0.02);
+  Engine engine = Engine::load(pair.options());
+  AuditRequest request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
+  request.samples = 0;
+  request.seconds = 0.0;
+  request.time_limit = 1e-9;
+  request.self_check = true;
+  const AuditReport report = run_audit(engine, request);
+  const std::string text = to_text(report, engine);
+  EXPECT_EQ(report.verdict(), AuditVerdict::undecided) << text;
+  EXPECT_TRUE(report.time_ran_out);
+  EXPECT_TRUE(report.law_holds);
+  EXPECT_EQ(report.laws.at(0).samples, fewest_samples);
+  EXPECT_FALSE(report.resolves());
+  EXPECT_NE(text.find("NOT shown lossless: no bias was found, but the time limit"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("NOT SEEN"), std::string::npos) << text;
+  EXPECT_EQ(nlohmann::json::parse(to_json(report))["verdict"], "undecided");
+}
+
 TEST(Audit, WithoutATestNothingIsShown) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
@@ -186,7 +245,9 @@ TEST(Audit, WithoutATestNothingIsShown) {
     EXPECT_FALSE(report.lossless());
     const std::string text = to_text(report, engine);
     EXPECT_NE(text.find("not tested: no "), std::string::npos) << text;
+    EXPECT_EQ(report.verdict(), AuditVerdict::undecided);
     EXPECT_NE(text.find("NOT shown lossless"), std::string::npos) << text;
+    EXPECT_NE(text.find("no bias of sampled text was sure to be seen"), std::string::npos) << text;
     EXPECT_TRUE(nlohmann::json::parse(to_json(report))["laws"][0]["not_tested"].is_string());
   }
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/math/distributions/binomial.hpp>
+#include <boost/math/distributions/chi_squared.hpp>
 #include <cmath>
 #include <random>
 
@@ -45,6 +46,21 @@ TEST(GoodnessOfFit, TailsMatchTables) {
   // Noncentralities of Haynam, Govindarajulu and Leone's tables (1970): power 0.9.
   EXPECT_NEAR(detectable_noncentrality(1, 0.05, 0.9), 10.507, 2e-3);
   EXPECT_NEAR(detectable_noncentrality(10, 0.05, 0.9), 20.532, 2e-3);
+}
+
+// What only just raises no alarm leaves the bias possible that would be seen with that power.
+TEST(GoodnessOfFit, WhatIsNotSeenIsSmall) {
+  Fit fit;
+  fit.samples = 4000.0;
+  fit.degrees = 11.0;
+  fit.chi_square =
+      boost::math::quantile(boost::math::complement(boost::math::chi_squared(fit.degrees), 1e-6));
+  EXPECT_NEAR(largest_variation(fit, 0.99), detectable_variation(11.0, 4000.0, 1e-6, 0.99), 1e-6);
+  fit.chi_square = 11.0;  // as without a bias
+  EXPECT_LT(largest_variation(fit, 0.99), 0.6 * detectable_variation(11.0, 4000.0, 1e-6, 0.99));
+  EXPECT_GT(largest_variation(fit, 0.99), 0.0);
+  fit.chi_square = 0.0;
+  EXPECT_EQ(largest_variation(fit, 0.99), 0.0);
 }
 
 TEST(GoodnessOfFit, HolmStepsDown) {

@@ -81,6 +81,26 @@ TEST_F(StudyCommand, ItsReportSaysWhatWasLeftOut) {
   EXPECT_NE(testing::bytes_of(path("out") + "/study.json").find(note), std::string::npos);
 }
 
+TEST_F(StudyCommand, PromptsWithoutAKindAreNamedSo) {
+  const auto study = [&](const char* prompts, const char* name) {
+    std::ofstream(path("prompts.jsonl")) << prompts;
+    const Result r =
+        run(common() + "--policies none --max-new-tokens 4 --out '" + path(name) + "'");
+    EXPECT_EQ(r.code, 0) << r.err;
+  };
+  study("{\"kind\": \"tales\", \"tokens\": [1, 5]}\n{\"tokens\": [1, 6]}\n", "some");
+  const std::string summary = testing::bytes_of(path("some") + "/summary.csv");
+  for (const char* kind : {",all,", ",tales,", ",no kind given,"}) {
+    EXPECT_NE(summary.find(kind), std::string::npos) << kind << "\n" << summary;
+  }
+  EXPECT_NE(testing::bytes_of(path("some") + "/report.html").find("no kind given"),
+            std::string::npos);
+  study("{\"kind\": \"tales\", \"tokens\": [1, 6]}\n", "other");
+  expect_error(
+      "study merge '" + path("merged") + "' '" + path("some") + "' '" + path("other") + "'", 2,
+      "it was no kind given, now 'tales'");
+}
+
 TEST_F(StudyCommand, ComparesMergesAndFormats) {
   const auto study = [&](const char* name, const std::string& tail) {
     const Result r = run(common() + grid + tail + "--out '" + path(name) + "'");
