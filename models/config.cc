@@ -12,6 +12,7 @@
 #include "base/json_file.h"
 #include "models/config_fields.h"
 #include "models/families/family.h"
+#include "models/settings/special_ids.h"
 
 namespace coppice {
 namespace {
@@ -19,16 +20,16 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t largest_config = 4u << 20;
-constexpr std::size_t most_special_tokens = 1024;
 
 /// The family of a model, by its architecture or, without one, by its type; nullptr: none known.
 const Family* family_of(const Fields& fields, ModelConfig& config) {
   config.model_type = fields.text("model_type", "");
   if (const Json* list = fields.find("architectures")) {
-    if (!list->is_array() || list->empty() || !list->front().is_string()) {
+    const bool named = list->is_array() && !list->empty();
+    if (!list->is_array() || (named && !list->front().is_string())) {
       fields.refuse("architectures", "a list of names");
     }
-    config.architecture = list->front().get<std::string>();
+    if (named) config.architecture = list->front().get<std::string>();
   }
   for (const Family* family : families()) {
     if (config.architecture.empty() ? family->model_type == config.model_type
@@ -82,38 +83,6 @@ void check_parts(const Fields& fields, const Json& defaults, ModelConfig& config
     config.unsupported.push_back(
         cat("quantised weights", method, " (coppice reads F32, F16 and BF16)"));
   }
-}
-
-/// Appends token ids of a field that holds one integer or a list of them.
-void add_tokens(const Fields& fields, const char* name, std::int64_t vocab_size,
-                std::vector<TokenId>& tokens) {
-  const Json* value = fields.find(name);
-  if (value == nullptr) return;
-  const auto add = [&](const Json& id) {
-    const bool integer =
-        id.is_number_integer() && !(id.is_number_unsigned() && id.get<std::uint64_t>() > INT32_MAX);
-    const std::int64_t number = integer ? id.get<std::int64_t>() : -1;
-    if (number < 0 || number >= vocab_size) {
-      fields.refuse(name, cat("token ids from 0 to ", vocab_size - 1));
-    }
-    const auto token = static_cast<TokenId>(number);
-    if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
-  };
-  if (value->is_array()) {
-    if (value->size() > most_special_tokens) {
-      fields.refuse(name, cat("a list of at most ", most_special_tokens, " token ids"));
-    }
-    for (const Json& id : *value) add(id);
-  } else {
-    add(*value);
-  }
-}
-
-void read_special_tokens(const Fields& fields, ModelConfig& config) {
-  std::vector<TokenId> bos;
-  add_tokens(fields, "bos_token_id", config.vocab_size, bos);
-  add_tokens(fields, "eos_token_id", config.vocab_size, config.eos_tokens);
-  if (config.bos_token < 0 && !bos.empty()) config.bos_token = bos.front();
 }
 
 void read_shapes(const Fields& fields, ModelConfig& config) {
@@ -172,7 +141,7 @@ void describe_unknown(const Fields& fields, ModelConfig& config) {
   try {
     read_shapes(fields, config);
     config.tie_word_embeddings = fields.boolean("tie_word_embeddings", false);
-    read_special_tokens(fields, config);
+    read_config_ids(fields, fields, config);
   } catch (const Error&) {
   }
 }
@@ -199,8 +168,7 @@ ModelConfig config_of(const Json& object, const std::string& where) {
   }
   check_parts(fields, defaults, config);
   if (nested) check_parts(plain, defaults, config);
-  if (nested) read_special_tokens(plain, config);
-  read_special_tokens(fields, config);
+  read_config_ids(plain, fields, config);
   return config;
 }
 
@@ -232,7 +200,7 @@ ModelConfig read_config(const std::filesystem::path& dir) {
   if (config.vocab_size > 0 && is_there(generation)) {
     const JsonObject object = read_json_object(generation, largest_config);
     try {
-      read_special_tokens(Fields(*object, generation.string()), config);
+      read_generation_ids(Fields(*object, generation.string()), config);
     } catch (const Error&) {
       if (config.unsupported.empty()) throw;
     }

@@ -63,7 +63,7 @@ struct ModelConfig {
   bool one_based_norms = false;     ///< norms are stored as w and used as 1 + w
   bool fused_projections = false;   ///< stored as qkv_proj and gate_up_proj
   TokenId bos_token = -1;           ///< -1: none
-  std::vector<TokenId> eos_tokens;  ///< of both files, without repetition
+  std::vector<TokenId> eos_tokens;  ///< without repetition
   /// What coppice cannot run of this model, one sentence each; empty: nothing.
   std::vector<std::string> unsupported;
 };

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "models/checkpoint.h"
@@ -169,6 +171,19 @@ std::string vocabulary(const ModelFolder& folder) {
              " pieces");
 }
 
+/// A line for each file: what of it is obeyed, with values, or what is not, by name.
+void describe_settings(const char* title, const std::vector<Setting>& settings, Report& report) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const Setting& one : settings) {
+    auto line = std::find_if(lines.begin(), lines.end(),
+                             [&](const auto& known) { return known.first == one.file; });
+    if (line == lines.end()) line = lines.insert(lines.end(), {one.file, ""});
+    line->second +=
+        cat(line->second.empty() ? "" : "; ", one.name, one.value.empty() ? "" : " ", one.value);
+  }
+  for (const auto& [file, keys] : lines) report.line(title, cat(file, ": ", keys));
+}
+
 std::string token_list(const std::vector<TokenId>& tokens) {
   std::string text;
   for (const TokenId token : tokens) text += (text.empty() ? "" : ", ") + std::to_string(token);
@@ -190,6 +205,8 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
   report.line("special tokens",
               cat("bos ", config.bos_token < 0 ? "none" : std::to_string(config.bos_token),
                   ", eos ", token_list(config.eos_tokens)));
+  describe_settings("obeyed", folder.settings.obeyed, report);
+  describe_settings("not obeyed", folder.settings.not_obeyed, report);
   if (folder.checkpoint) {
     describe_weights(*folder.checkpoint, report);
   } else {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/settings/folder_notes.h"
 
 namespace coppice {
 namespace {
@@ -17,10 +18,17 @@ ModelConfig supported_config(const fs::path& dir) {
                     config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
 }
 
+const ModelConfig& with_settled_head(ModelConfig& config, const Checkpoint& checkpoint) {
+  settle_head(config, checkpoint);
+  return config;
+}
+
 }  // namespace
 
 ModelFiles::ModelFiles(const fs::path& dir)
-    : config(supported_config(dir)), checkpoint(dir), weights(config, checkpoint) {}
+    : config(supported_config(dir)),
+      checkpoint(dir),
+      weights(with_settled_head(config, checkpoint), checkpoint) {}
 
 std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_t vocab_rows,
                                                 std::string& why_not) {
@@ -45,7 +53,7 @@ ModelFolder::ModelFolder(const fs::path& dir)
   const bool known = obstacles.empty();  // else neither tensors nor rows are
   try {
     checkpoint.emplace(dir);
-    if (known) StoredWeights(config, *checkpoint);
+    if (known) StoredWeights(with_settled_head(config, *checkpoint), *checkpoint);
   } catch (const Error& error) {
     obstacles.emplace_back(error.what());
     if (!checkpoint) no_checkpoint = error.what();
@@ -56,6 +64,11 @@ ModelFolder::ModelFolder(const fs::path& dir)
   } catch (const Error& error) {
     obstacles.emplace_back(error.what());
     no_tokenizer = error.what();
+  }
+  try {
+    settings = folder_notes(dir, config);
+  } catch (const Error& error) {
+    obstacles.emplace_back(error.what());
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/settings/setting_file.h"
 #include "models/stored_weights.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -22,7 +23,7 @@ struct ModelFiles {
   ModelFiles(const ModelFiles&) = delete;
   ModelFiles& operator=(const ModelFiles&) = delete;
 
-  const ModelConfig config;
+  ModelConfig config;
   const Checkpoint checkpoint;
   const StoredWeights weights;
 };
@@ -44,6 +45,7 @@ struct ModelFolder {
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;            ///< why there is none
   std::vector<std::string> obstacles;  ///< why it cannot be a target; empty: it can
+  SettingNotes settings;               ///< which keys of its files are obeyed, which are not
 };
 
 }  // namespace coppice

@@ -1,6 +1,8 @@
 #include "models/stored_weights.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <optional>
 #include <set>
 #include <span>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "models/widen.h"
 
 namespace coppice {
 namespace {
@@ -99,7 +102,48 @@ StoredWeights::Tensor found(const Checkpoint& checkpoint, const std::string& nam
   return {name, &file, tensor, *dtype};
 }
 
+constexpr const char* table_name = "model.embed_tokens.weight";
+constexpr const char* head_name = "lm_head.weight";
+
+/// Whether two tensors of floats hold the same numbers; false, too, where shapes or types say no.
+bool same_values(const SafetensorsFile& one_file, const StoredTensor& one,
+                 const SafetensorsFile& other_file, const StoredTensor& other) {
+  const auto one_type = float_type(one.dtype), other_type = float_type(other.dtype);
+  if (one.shape != other.shape || !one_type || !other_type) return false;
+  constexpr std::uint64_t most = 1 << 18;
+  std::vector<std::byte> one_bytes, other_bytes;
+  std::vector<float> one_values, other_values;
+  const auto read = [](const SafetensorsFile& file, const StoredTensor& tensor, DType type,
+                       std::uint64_t begin, std::uint64_t count, std::vector<std::byte>& bytes) {
+    bytes.resize(count * size_of(type));
+    file.read(tensor, begin * size_of(type), bytes);
+  };
+  for (std::uint64_t begin = 0; begin < one.elements(); begin += most) {
+    const std::uint64_t count = std::min<std::uint64_t>(most, one.elements() - begin);
+    read(one_file, one, *one_type, begin, count, one_bytes);
+    read(other_file, other, *other_type, begin, count, other_bytes);
+    if (one_type == other_type && one_bytes == other_bytes) continue;
+    one_values.resize(count);
+    other_values.resize(count);
+    widen(one_bytes, *one_type, one_values.data());
+    widen(other_bytes, *other_type, other_values.data());
+    if (one_values != other_values) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+void settle_head(ModelConfig& config, const Checkpoint& checkpoint) {
+  if (!config.tie_word_embeddings) return;
+  const Prefixes prefixes = prefixes_of(checkpoint);
+  const std::string table = stored_name(prefixes, table_name);
+  const std::string head = stored_name(prefixes, head_name);
+  const StoredTensor *const one = checkpoint.find(table), *const other = checkpoint.find(head);
+  if (one == nullptr || other == nullptr) return;
+  config.tie_word_embeddings =
+      same_values(checkpoint.file_of(table), *one, checkpoint.file_of(head), *other);
+}
 
 StoredWeights::StoredWeights(const ModelConfig& config, const Checkpoint& checkpoint)
     : checkpoint_(checkpoint) {
@@ -111,8 +155,12 @@ StoredWeights::StoredWeights(const ModelConfig& config, const Checkpoint& checkp
   }
   require_known(config, checkpoint, prefixes, known);
   for (const ParameterShape& parameter : parameters) {
-    tensors_.emplace(parameter.name,
-                     found(checkpoint, stored_name(prefixes, parameter.name), parameter));
+    std::string name = stored_name(prefixes, parameter.name);
+    if (config.tie_word_embeddings && parameter.name == table_name &&
+        checkpoint.find(name) == nullptr && checkpoint.find(head_name) != nullptr) {
+      name = head_name;
+    }
+    tensors_.emplace(parameter.name, found(checkpoint, name, parameter));
   }
 }
 

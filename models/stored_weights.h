@@ -11,6 +11,12 @@
 
 namespace coppice {
 
+/// Has config.tie_word_embeddings say what holds of the files, as transformers 5 does: a head that
+/// is stored beside the embedding table is the model's own unless its values are the table's. Reads
+/// both, up to their first difference, if the config says tied and both are stored. Throws
+/// Error(failure) if they cannot be read.
+void settle_head(ModelConfig& config, const Checkpoint& checkpoint);
+
 class StoredWeights {
  public:
   struct Tensor {
@@ -20,7 +26,8 @@ class StoredWeights {
     DType dtype;
   };
 
-  /// Finds every tensor that the config asks for. Throws Error(failure) naming file and tensor:
+  /// Finds every tensor that the config asks for; of two that are tied, one may stand for both.
+  /// Throws Error(failure) naming file and tensor:
   /// missing, of another shape, of a dtype that coppice does not read, or unknown to the model.
   /// The checkpoint outlives this.
   StoredWeights(const ModelConfig& config, const Checkpoint& checkpoint);

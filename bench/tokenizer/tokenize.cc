@@ -28,7 +28,7 @@ Json encoded(const Tokenizer& tokenizer, const std::string& text) {
   std::string streamed;
   for (const TokenId id : ids) streamed += tokenizer.bytes_of(id);
   return {{"ids", ids},
-          {"framed", tokenizer.framed(ids, -1)},
+          {"framed", tokenizer.framed(ids)},
           {"decoded", to_valid_utf8(tokenizer.decode(ids, true))},
           {"shown", to_valid_utf8(tokenizer.decode(ids))},
           {"streamed", to_valid_utf8(streamed)}};

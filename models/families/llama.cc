@@ -15,6 +15,8 @@ void read_llama(const Fields& fields, ModelConfig& config) {
 
 }  // namespace
 
-const Family llama{"LlamaForCausalLM", "llama", R"({"max_position_embeddings": 2048})", read_llama};
+const Family llama{"LlamaForCausalLM", "llama", R"({
+    "max_position_embeddings": 2048, "bos_token_id": 1, "eos_token_id": 2})",
+                   read_llama};
 
 }  // namespace coppice

@@ -15,7 +15,8 @@ void read_mistral(const Fields& fields, ModelConfig& config) {
 
 // A file without sliding_window has the first Mistral's window; one without a window says null.
 const Family mistral{"MistralForCausalLM", "mistral", R"({
-    "sliding_window": 4096, "max_position_embeddings": 131072, "num_key_value_heads": 8})",
+    "sliding_window": 4096, "max_position_embeddings": 131072, "num_key_value_heads": 8,
+    "bos_token_id": 1, "eos_token_id": 2})",
                      read_mistral};
 
 }  // namespace coppice

@@ -16,7 +16,8 @@ void read_phi3(const Fields& fields, ModelConfig& config) {
 
 const Family phi3{"Phi3ForCausalLM", "phi3", R"({
     "max_position_embeddings": 4096, "original_max_position_embeddings": 4096,
-    "partial_rotary_factor": 1.0, "rms_norm_eps": 1e-5})",
+    "partial_rotary_factor": 1.0, "rms_norm_eps": 1e-5,
+    "bos_token_id": 1, "eos_token_id": 32000})",
                   read_phi3};
 
 }  // namespace coppice

@@ -31,7 +31,8 @@ void read_smollm3(const Fields& fields, ModelConfig& config) {
 }  // namespace
 
 const Family smollm3{"SmolLM3ForCausalLM", "smollm3", R"({
-    "tie_word_embeddings": true, "max_position_embeddings": 32768, "num_key_value_heads": 4})",
+    "tie_word_embeddings": true, "max_position_embeddings": 32768, "num_key_value_heads": 4,
+    "bos_token_id": 128000, "eos_token_id": 128001})",
                      read_smollm3};
 
 }  // namespace coppice

@@ -41,14 +41,32 @@ const WordBorders& word_borders() {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
-                         const Normalizers& normalizers) {
+std::vector<AddedTokenSetting> read_added_tokens(const JsonPlace& place) {
   if (place.size() > static_cast<std::size_t>(most_pieces)) {
     place.refuse(cat(place.size(), " tokens are too many; fetch the file again"));
   }
-  auto next_id = static_cast<std::int64_t>(vocabulary.entries());
+  std::vector<AddedTokenSetting> tokens;
   for (std::size_t i = 0; i < place.size(); ++i) {
-    read_token(place.at(i), vocabulary, normalizers, next_id);
+    const JsonPlace one = place.at(i);
+    AddedTokenSetting token;
+    token.where = cat(one.file(), ": ", one.path());
+    token.content = one.at("content").text();
+    token.id = static_cast<TokenId>(one.at("id").integer(0, most_pieces - 1));
+    token.single_word = one.flag("single_word", false);
+    token.lstrip = one.flag("lstrip", false);
+    token.rstrip = one.flag("rstrip", false);
+    token.special = one.flag("special", false);
+    token.normalized = one.flag("normalized", !token.special);
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+AddedTokens::AddedTokens(std::span<const AddedTokenSetting> settings, const Vocabulary& vocabulary,
+                         const Normalizers& normalizers) {
+  auto next_id = static_cast<std::int64_t>(vocabulary.entries());
+  for (const AddedTokenSetting& setting : settings) {
+    add(setting, vocabulary, normalizers, next_id);
   }
   for (const AddedToken& token : tokens_) ids_end_ = std::max(ids_end_, token.id + 1);
   for (const Pass pass : {Pass::given, Pass::given_in_part, Pass::normalized}) {
@@ -56,38 +74,44 @@ AddedTokens::AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary,
   }
 }
 
-void AddedTokens::read_token(const JsonPlace& place, const Vocabulary& vocabulary,
-                             const Normalizers& normalizers, std::int64_t& next_id) {
+void AddedTokens::add(const AddedTokenSetting& setting, const Vocabulary& vocabulary,
+                      const Normalizers& normalizers, std::int64_t& next_id) {
+  const auto refuse = [&](const std::string& what) {
+    throw_failure(cat(setting.where, ": ", what));
+  };
+  if (setting.content.empty()) return;
+  if (setting.content.size() > longest_content) {
+    refuse(cat("a token of ", setting.content.size(), " bytes; at most ", longest_content,
+               " are allowed; fetch the file again"));
+  }
   AddedToken token;
-  token.content = place.at("content").text();
-  const JsonPlace id = place.at("id");
-  token.id = static_cast<TokenId>(id.integer(0, most_pieces - 1));
-  if (token.content.empty()) return;
-  if (token.content.size() > longest_content) {
-    place.refuse(cat("a token of ", token.content.size(), " bytes; at most ", longest_content,
-                     " are allowed; fetch the file again"));
+  token.content = setting.content;
+  // The tokenizers library counts ids itself. Where a file says another id, one of them is not the
+  // model's.
+  const TokenId known = vocabulary.id(token.content);
+  const auto same = by_content_.find(token.content);
+  const bool is_new = same == by_content_.end();
+  if (!is_new && setting.only_if_new && !setting.id) return;
+  if (known < 0 && is_new && setting.only_if_known) return;
+  token.id = known >= 0 ? known
+             : !is_new  ? tokens_[same->second].id
+                        : static_cast<TokenId>(next_id++);
+  if (setting.id && *setting.id != token.id) {
+    refuse(cat("the added token ", quote(token.content), " has the id ", *setting.id, ", but ",
+               known >= 0 ? "the vocabulary gives it " : "ids count on to ", token.id,
+               "; correct one of them"));
   }
-  // The tokenizers library counts ids itself. Where the file says another id, one of them is not
-  // the model's.
-  TokenId expected = vocabulary.id(token.content);
-  const auto same = std::find_if(tokens_.begin(), tokens_.end(),
-                                 [&](const AddedToken& t) { return t.content == token.content; });
-  if (expected < 0) expected = same != tokens_.end() ? same->id : static_cast<TokenId>(next_id++);
-  if (token.id != expected) {
-    id.refuse(cat("is ", token.id, " for ", quote(token.content), ", which ",
-                  vocabulary.id(token.content) >= 0 ? "the vocabulary gives " : "counts on to ",
-                  expected, "; correct one of them"));
-  }
+  if (!is_new && setting.only_if_new) return;
   if (const std::string_view piece = vocabulary.piece(token.id);
       !piece.empty() && piece != token.content) {
-    id.refuse(cat("is ", token.id, " for ", quote(token.content), ", in the vocabulary that of ",
-                  quote(piece), "; correct one of them"));
+    refuse(cat("the added token ", quote(token.content), " has the id ", token.id,
+               ", in the vocabulary that of ", quote(piece), "; correct one of them"));
   }
-  token.single_word = place.flag("single_word", false);
-  token.lstrip = place.flag("lstrip", false);
-  token.rstrip = place.flag("rstrip", false);
-  token.special = place.flag("special", false);
-  token.normalized = place.flag("normalized", !token.special);
+  token.single_word = setting.single_word;
+  token.lstrip = setting.lstrip;
+  token.rstrip = setting.rstrip;
+  token.special = setting.special;
+  token.normalized = setting.normalized;
   token.steers = leading_space(token.content) < token.content.size();
   token.normal = token.content;
   if (token.normalized) {
@@ -95,16 +119,17 @@ void AddedTokens::read_token(const JsonPlace& place, const Vocabulary& vocabular
     for (const auto& normalizer : normalizers) normalizer->apply(text);
     token.normal = std::move(text.text);
     if (token.normal.empty()) {
-      place.refuse(cat(quote(token.content),
-                       " is looked for as the normalizer leaves it, and nothing is left; set its "
-                       "normalized to false"));
+      refuse(cat(quote(token.content),
+                 " is looked for as the normalizer leaves it, and nothing is left; set its "
+                 "normalized to false"));
     }
   }
-  if (same != tokens_.end()) {
-    *same = std::move(token);
-  } else {
+  if (is_new) {
+    by_content_.emplace(token.content, tokens_.size());
     by_id_.emplace(token.id, tokens_.size());
     tokens_.push_back(std::move(token));
+  } else {
+    tokens_[same->second] = std::move(token);
   }
 }
 
@@ -170,6 +195,11 @@ std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
 const AddedToken* AddedTokens::find(TokenId id) const {
   const auto found = by_id_.find(id);
   return found == by_id_.end() ? nullptr : &tokens_[found->second];
+}
+
+TokenId AddedTokens::id(const std::string& content) const {
+  const auto found = by_content_.find(content);
+  return found == by_content_.end() ? -1 : tokens_[found->second].id;
 }
 
 }  // namespace coppice::tokenization

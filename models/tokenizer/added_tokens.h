@@ -3,17 +3,22 @@
 
 #include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "models/settings/tokenizer_settings.h"
 #include "models/tokenizer/byte_trie.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/normalizers.h"
 #include "models/tokenizer/vocabulary.h"
 
 namespace coppice::tokenization {
+
+/// Reads "added_tokens" of a tokenizer.json.
+std::vector<AddedTokenSetting> read_added_tokens(const JsonPlace& place);
 
 struct AddedToken {
   std::string content;
@@ -34,8 +39,10 @@ struct TextStretch {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  /// Reads "added_tokens". Ids must be those of `vocabulary`, or count on from its end.
-  AddedTokens(const JsonPlace& place, const Vocabulary& vocabulary, const Normalizers& normalizers);
+  /// Adds the tokens in their order. Ids must be those of `vocabulary`, or count on from its end;
+  /// throws Error(failure) naming the setting for any other one.
+  AddedTokens(std::span<const AddedTokenSetting> settings, const Vocabulary& vocabulary,
+              const Normalizers& normalizers);
 
   /// Which tokens are looked for: in a text as it was given, or in one that is normalized. In a
   /// text that was typed in part all are looked for as they are written.
@@ -48,6 +55,7 @@ class AddedTokens {
                                  std::string_view before = {}) const;
 
   const AddedToken* find(TokenId id) const;
+  TokenId id(const std::string& content) const;  ///< -1: none of that text
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   TokenId ids_end() const { return ids_end_; }  ///< the highest id, plus one
 
@@ -57,12 +65,13 @@ class AddedTokens {
     std::array<bool, 256> starts;  ///< bytes that tokens begin with
     bool empty = true;
   };
-  void read_token(const JsonPlace& place, const Vocabulary& vocabulary,
-                  const Normalizers& normalizers, std::int64_t& next_id);
+  void add(const AddedTokenSetting& setting, const Vocabulary& vocabulary,
+           const Normalizers& normalizers, std::int64_t& next_id);
   Finder finder(Pass pass) const;
 
   std::vector<AddedToken> tokens_;
   std::unordered_map<TokenId, std::size_t> by_id_;
+  std::unordered_map<std::string, std::size_t> by_content_;
   std::array<Finder, 3> finders_;  ///< by Pass
   TokenId ids_end_ = 0;
 };

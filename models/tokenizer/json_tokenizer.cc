@@ -4,12 +4,14 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_file.h"
 #include "base/utf8.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/byte_level.h"
 #include "models/tokenizer/code_points.h"
 #include "models/tokenizer/decoders.h"
+#include "models/tokenizer/joined_text.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/normalizers.h"
 #include "models/tokenizer/post_processors.h"
@@ -22,31 +24,9 @@ namespace {
 
 using namespace tokenization;
 
-/// Text that parts make, and which of its bytes were typed.
-struct JoinedText {
-  explicit JoinedText(std::span<const TextPart> parts) {
-    for (const TextPart& part : parts) {
-      if (part.typed && !part.text.empty()) {
-        typed.push_back({text.size(), text.size() + part.text.size()});
-      }
-      text += part.text;
-    }
-  }
-  bool is_typed(std::size_t begin, std::size_t end) const {
-    const auto after = std::partition_point(typed.begin(), typed.end(),
-                                            [&](const Range& range) { return range.end <= begin; });
-    return after != typed.end() && after->begin < end;
-  }
-  struct Range {
-    std::size_t begin, end;
-  };
-  std::string text;
-  std::vector<Range> typed;  ///< in order
-};
-
 class JsonTokenizer final : public Tokenizer {
  public:
-  explicit JsonTokenizer(const JsonPlace& place) {
+  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) {
     if (const auto version = place.find("version"); version && version->text() != "1.0") {
       version->refuse(cat("the version ", quote(version->text()), " is unknown to coppice"));
     }
@@ -57,9 +37,10 @@ class JsonTokenizer final : public Tokenizer {
     if (const auto pre_tokenizer = place.find("pre_tokenizer")) {
       pre_tokenizers_ = read_pre_tokenizers(*pre_tokenizer);
     }
-    if (const auto added = place.find("added_tokens")) {
-      added_ = AddedTokens(*added, model_->vocabulary(), normalizers_);
-    }
+    std::vector<AddedTokenSetting> added;
+    if (const auto list = place.find("added_tokens")) added = read_added_tokens(*list);
+    added.insert(added.end(), settings.added.begin(), settings.added.end());
+    added_ = AddedTokens(added, model_->vocabulary(), normalizers_);
     if (const auto decoder = place.find("decoder")) decoders_ = Decoders(*decoder);
     if (const auto post_processor = place.find("post_processor")) {
       post_processors_ = PostProcessors(*post_processor, pieces());
@@ -106,7 +87,7 @@ class JsonTokenizer final : public Tokenizer {
     return tokens;
   }
 
-  std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId) const override {
+  std::vector<TokenId> framed(std::vector<TokenId> tokens) const override {
     return post_processors_.apply(std::move(tokens));
   }
 
@@ -276,12 +257,46 @@ class JsonTokenizer final : public Tokenizer {
   mutable std::vector<std::unique_ptr<WordCache>> caches_;
 };
 
+/// Puts the parts that the class of Llama makes anew, from keys of tokenizer_config.json, in place
+/// of the file's, as transformers 5 does. Of a model that is no BPE it makes none.
+void rebuild_as_llama(const TokenizerSettings& settings, JsonObject& json) {
+  nlohmann::json& root = json.edit();
+  const auto model = root.find("model");
+  if (model == root.end() || !model->is_object() || !model->contains("vocab") ||
+      !model->contains("merges") || model->value("type", nlohmann::json("BPE")) != "BPE") {
+    return;
+  }
+  (*model)["unk_token"] = nullptr;
+  (*model)["fuse_unk"] = true;
+  (*model)["byte_fallback"] = true;
+  (*model)["ignore_merges"] = false;
+  const char* const scheme = settings.mark == WordMark::always  ? "always"
+                             : settings.mark == WordMark::first ? "first"
+                                                                : "never";
+  root["normalizer"] = nullptr;
+  root["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"prepend_scheme", scheme},
+                           {"split", false}};
+  nlohmann::json decoders = nlohmann::json::parse(R"([
+      {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"}])");
+  if (settings.mark != WordMark::never) {
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  root["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+}
+
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file) {
+std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file,
+                                               const TokenizerSettings& settings) {
   const std::string name = file.string();
-  const JsonObject json = read_json_object(file, largest_tokenizer_file);
-  return std::make_unique<JsonTokenizer>(JsonPlace(*json, name));
+  const std::string text = read_file(file, "", largest_tokenizer_file);
+  JsonObject json = parse_json_object(text, name);
+  const bool spells_bytes = text.find("\"ByteLevel\"") != text.npos;
+  if (settings.kind == TokenizerClass::llama && !spells_bytes) rebuild_as_llama(settings, json);
+  return std::make_unique<JsonTokenizer>(JsonPlace(*json, name), settings);
 }
 
 }  // namespace coppice

@@ -7,14 +7,17 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json_file.h"
 #include "base/utf8.h"
+#include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/byte_pieces.h"
 #include "models/tokenizer/code_points.h"
+#include "models/tokenizer/joined_text.h"
 #include "models/tokenizer/sentencepiece_file.h"
 
 namespace coppice {
 namespace {
+
+using namespace tokenization;
 
 /// The word-boundary mark, U+2581.
 constexpr std::string_view boundary = "\xE2\x96\x81";
@@ -33,54 +36,28 @@ std::string with_spaces(std::string_view piece) {
   return out;
 }
 
-/// What tokenizer_config.json asks for around a text. As transformers 5 does, it is read for a
-/// tokenizer.model alone: a tokenizer.json says so itself.
-struct Frame {
-  bool bos = true;
-  bool eos = false;
-};
-
-Frame read_frame(const std::filesystem::path& file) {
-  Frame frame;
-  if (!is_there(file)) return frame;
-  const JsonObject config = read_json_object(file, largest_tokenizer_file);
-  const auto read = [&](const char* key, bool& value) {
-    const auto found = config->find(key);
-    if (found == config->end()) return;
-    if (!found->is_boolean() && !found->is_null()) {
-      throw_failure(cat(file.string(), ": ", key, " ", shown(*found),
-                        " is neither true nor false; correct it"));
-    }
-    value = found->is_boolean() && found->get<bool>();
-  };
-  read("add_bos_token", frame.bos);
-  read("add_eos_token", frame.eos);
-  return frame;
+/// Fields of a normalizer_spec that are appended to a model: the last one of a field counts. The
+/// word mark before a text is put by coppice then. `all`: nor is anything else rewritten.
+std::string without_mark(bool all) {
+  std::string fields("\x18\x00", 2);                              // add_dummy_prefix
+  if (all) fields += std::string("\x12\x00\x20\x00\x28\x01", 6);  // map, spaces, escapes
+  return cat("\x1A", static_cast<char>(fields.size()), fields);
 }
 
 class SentencepieceTokenizer final : public Tokenizer {
  public:
-  explicit SentencepieceTokenizer(const std::filesystem::path& path) {
-    const std::string text = read_file(path, "", largest_tokenizer_file);
-    SentencepieceFile model = read_sentencepiece(text, path.string());
-    std::string reason;
-    try {
-      const auto loaded = processor_.LoadFromSerializedProto(text);
-      if (!loaded.ok()) reason = loaded.ToString();
-    } catch (const std::exception& error) {
-      reason = error.what();
-    }
-    if (!reason.empty() || processor_.GetPieceSize() != static_cast<int>(model.pieces.size())) {
-      throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", quote(reason),
-                        "; fetch the file again"));
-    }
+  SentencepieceTokenizer(const std::filesystem::path& path, const TokenizerSettings& settings) {
+    std::string bytes = read_file(path, "", largest_tokenizer_file);
+    SentencepieceFile model = read_sentencepiece(bytes, path.string());
+    adapt(settings, model, bytes);
+    load(path, bytes, model.pieces.size());
     for (const auto& piece : model.pieces) {
       switch (piece.kind) {
         case PieceKind::control:
-          control_.push_back(static_cast<TokenId>(bytes_.size()));
           bytes_.emplace_back();
           break;
         case PieceKind::unknown:
+          unknown_ = static_cast<TokenId>(bytes_.size());
           bytes_.push_back(model.unknown_surface);
           break;
         case PieceKind::byte:
@@ -94,51 +71,60 @@ class SentencepieceTokenizer final : public Tokenizer {
           bytes_.push_back(with_spaces(piece.text));
       }
     }
-    for (const auto& piece : model.pieces) {
-      // As text may spell it: with the mark itself, which is longer than a space.
-      const bool spelt = piece.kind == PieceKind::normal || piece.kind == PieceKind::control ||
-                         piece.kind == PieceKind::user_defined;
-      if (spelt) longest_ = std::max<std::uint64_t>(longest_, piece.text.size());
-    }
-    keeps_all_text_ = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
-    drops_first_space_ = model.add_dummy_prefix || model.remove_extra_whitespaces;
     pieces_ = std::move(model.pieces);
+    add_tokens(path, settings);
+    measure(model);
     choose_seam();
-    frame_ = read_frame(path.parent_path() / "tokenizer_config.json");
+    if (settings.adds_bos) bos_ = named(settings, "bos_token", processor_.bos_id());
+    if (settings.adds_eos) eos_ = named(settings, "eos_token", processor_.eos_id());
   }
 
   std::string_view file_kind() const override { return "tokenizer.model"; }
-  std::int32_t pieces() const override { return static_cast<std::int32_t>(pieces_.size()); }
+  std::int32_t pieces() const override { return std::max(vocabulary_pieces(), added_.ids_end()); }
+  std::int32_t vocabulary_pieces() const override {
+    return static_cast<std::int32_t>(pieces_.size());
+  }
 
   std::string_view piece(TokenId token) const override {
-    return is_known(token) ? std::string_view(at(token).text) : std::string_view();
+    if (is_piece(token)) return at(token).text;
+    const AddedToken* const added = added_.find(token);
+    return added != nullptr ? std::string_view(added->content) : std::string_view();
   }
 
   std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const override {
-    std::vector<TokenId> tokens;
-    std::string text;  // since the last control piece
-    bool continues = before != at_start && added_text(before).empty();
-    for (const TextPart& part : parts) {
-      std::string_view rest = part.text;
-      while (!part.typed && !rest.empty()) {
-        const auto [begin, control] = first_control(rest);
-        if (control < 0) break;
-        text += rest.substr(0, begin);
-        append(text, continues, tokens);
-        continues = false;
-        text.clear();
-        tokens.push_back(control);
-        rest.remove_prefix(begin + at(control).text.size());
-      }
-      text += rest;
+    const JoinedText joined(parts);
+    if (!is_valid_utf8(joined.text)) {
+      throw_usage("the text is not valid UTF-8; convert it to UTF-8");
     }
-    append(text, continues, tokens);
+    const auto pass =
+        joined.typed.empty() ? AddedTokens::Pass::given : AddedTokens::Pass::given_in_part;
+    const auto allowed = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
+      return !token.steers || !joined.is_typed(begin, end);
+    };
+    const AddedToken* const left = is_ordinary(before) ? nullptr : added_.find(before);
+    const Start start = before == at_start ? Start::text : left ? Start::added : Start::word;
+    const std::size_t taken =
+        left != nullptr && left->rstrip ? leading_space(joined.text) : std::size_t{0};
+    std::string beside = left != nullptr ? left->content : bytes_of(before);
+    if (!is_valid_utf8(beside)) beside.clear();
+    std::vector<TokenId> tokens;
+    for (const TextStretch& stretch : added_.split(joined.text, pass, allowed, beside)) {
+      if (stretch.token >= 0) {
+        tokens.push_back(stretch.token);
+        continue;
+      }
+      const std::size_t begin = std::max(stretch.begin, taken);
+      if (begin >= stretch.end) continue;
+      append_stretch(std::string_view(joined.text).substr(begin, stretch.end - begin),
+                     joined.is_typed(begin, stretch.end), stretch.begin == 0 ? start : Start::added,
+                     tokens);
+    }
     return tokens;
   }
 
-  std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const override {
-    if (frame_.bos && bos >= 0) tokens.insert(tokens.begin(), bos);
-    if (frame_.eos && processor_.eos_id() >= 0) tokens.push_back(processor_.eos_id());
+  std::vector<TokenId> framed(std::vector<TokenId> tokens) const override {
+    if (bos_ >= 0) tokens.insert(tokens.begin(), bos_);
+    if (eos_ >= 0) tokens.push_back(eos_);
     return tokens;
   }
 
@@ -147,61 +133,143 @@ class SentencepieceTokenizer final : public Tokenizer {
   }
 
   std::string bytes_of(TokenId token) const override {
-    return is_known(token) ? bytes_[static_cast<std::size_t>(token)] : std::string();
+    const AddedToken* const added = is_ordinary(token) ? nullptr : added_.find(token);
+    if (added != nullptr && added->special) return {};
+    if (is_piece(token)) return bytes_[static_cast<std::size_t>(token)];
+    return added != nullptr ? added->content : std::string();
   }
 
   std::string_view added_text(TokenId token) const override {
-    return is_known(token) && at(token).kind == PieceKind::control
-               ? std::string_view(at(token).text)
-               : std::string_view();
+    const AddedToken* const added = is_ordinary(token) ? nullptr : added_.find(token);
+    return added != nullptr ? std::string_view(added->content) : std::string_view();
   }
 
   std::string decode(std::span<const TokenId> tokens, bool with_special) const override {
     std::string text;
     bool first = drops_first_space_;
     for (const TokenId token : tokens) {
-      if (!is_known(token)) continue;
-      if (at(token).kind == PieceKind::control) {
-        if (with_special) text += at(token).text;
+      const AddedToken* const added = is_ordinary(token) ? nullptr : added_.find(token);
+      if (added != nullptr && added->special) {
+        if (with_special) text += added->content;
         continue;
       }
-      std::string_view bytes = bytes_[static_cast<std::size_t>(token)];
-      const PieceKind kind = at(token).kind;
-      const bool marked = kind != PieceKind::unknown && kind != PieceKind::byte &&
-                          std::string_view(at(token).text).substr(0, boundary.size()) == boundary;
-      if (first && marked) bytes.remove_prefix(1);
-      text += bytes;
+      const std::string bytes = bytes_of(token);
+      if (bytes.empty()) continue;
+      const bool drops = first && is_piece(token) && is_marked(token);
+      text += drops ? std::string_view(bytes).substr(1) : std::string_view(bytes);
       first = false;
     }
     return text;
   }
 
  protected:
-  std::string_view kind_of(TokenId token) const override { return name_of(at(token).kind); }
+  std::string_view kind_of(TokenId token) const override {
+    if (is_piece(token)) return name_of(at(token).kind);
+    const AddedToken* const added = added_.find(token);
+    return added == nullptr ? "missing" : added->special ? "special" : "added";
+  }
 
  private:
-  bool is_known(TokenId token) const { return token >= 0 && token < pieces(); }
+  /// What stands before a stretch of text: nothing, a word that it goes on with, or a token that a
+  /// text was cut at.
+  enum class Start { text, word, added };
+
+  bool is_piece(TokenId token) const { return token >= 0 && token < vocabulary_pieces(); }
+  /// The unknown piece may be spelt, but as a rule stands for text that no piece spells.
+  bool is_ordinary(TokenId token) const { return token < 0 || token == unknown_; }
   const SentencepieceFile::Piece& at(TokenId token) const {
     return pieces_[static_cast<std::size_t>(token)];
   }
+  bool is_marked(TokenId token) const {
+    const PieceKind kind = at(token).kind;
+    return kind != PieceKind::unknown && kind != PieceKind::byte &&
+           at(token).text.starts_with(boundary);
+  }
 
-  struct Found {
-    std::size_t begin = 0;
-    TokenId control = -1;
-  };
-  /// The control piece that begins first in the text, the longest of those.
-  Found first_control(std::string_view text) const {
-    Found found;
-    for (const TokenId control : control_) {
-      const std::size_t begin = text.find(at(control).text);
-      if (begin == text.npos) continue;
-      const bool earlier = found.control < 0 || begin < found.begin;
-      if (earlier ||
-          (begin == found.begin && at(control).text.size() > at(found.control).text.size())) {
-        found = {begin, control};
-      }
+  /// Has coppice put word marks where the settings say something else than the file.
+  void adapt(const TokenizerSettings& settings, SentencepieceFile& model, std::string& bytes) {
+    const bool rebuilt =
+        settings.kind == TokenizerClass::llama || settings.kind == TokenizerClass::gemma;
+    if (settings.mark == WordMark::as_file || (!rebuilt && !model.add_dummy_prefix)) return;
+    mark_ = settings.mark;
+    bytes += without_mark(rebuilt);
+    model.add_dummy_prefix = mark_ != WordMark::never;
+    if (rebuilt) model.rewrites = model.remove_extra_whitespaces = false;
+  }
+
+  void load(const std::filesystem::path& path, const std::string& bytes, std::size_t pieces) {
+    std::string reason;
+    try {
+      const auto loaded = processor_.LoadFromSerializedProto(bytes);
+      if (!loaded.ok()) reason = loaded.ToString();
+    } catch (const std::exception& error) {
+      reason = error.what();
     }
-    return found;
+    if (reason.empty() && processor_.GetPieceSize() == static_cast<int>(pieces)) return;
+    throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", quote(reason),
+                      "; fetch the file again"));
+  }
+
+  /// Control pieces and the unknown one are added tokens, and those that other files add. A plain
+  /// class gives pieces that are kept free the texts that added_tokens_decoder has for their ids.
+  void add_tokens(const std::filesystem::path& path, const TokenizerSettings& settings) {
+    const bool plain = settings.kind == TokenizerClass::backend;
+    if (plain) rename(settings);
+    std::vector<std::string> texts;
+    std::vector<AddedTokenSetting> added;
+    for (const SentencepieceFile::Piece& piece : pieces_) {
+      const bool special = piece.kind == PieceKind::control || piece.kind == PieceKind::unknown;
+      if (special || (piece.kind == PieceKind::user_defined && !plain)) {
+        AddedTokenSetting token;
+        token.content = piece.text;
+        token.id = static_cast<TokenId>(texts.size());
+        token.special = special;
+        token.where = path.string();
+        added.push_back(std::move(token));
+      }
+      texts.push_back(piece.text);
+    }
+    added.insert(added.end(), settings.added.begin(), settings.added.end());
+    added_ = AddedTokens(added, Vocabulary(texts), Normalizers());
+  }
+
+  void rename(const TokenizerSettings& settings) {
+    for (const AddedTokenSetting& token : settings.added) {
+      if (!token.id || !is_piece(*token.id) || token.content.empty()) continue;
+      SentencepieceFile::Piece& piece = pieces_[static_cast<std::size_t>(*token.id)];
+      const bool is_free = piece.kind == PieceKind::control || piece.kind == PieceKind::unused ||
+                           piece.kind == PieceKind::user_defined;
+      const bool taken = std::any_of(pieces_.begin(), pieces_.end(), [&](const auto& other) {
+        return other.text == token.content;
+      });
+      if (!is_free || taken) continue;
+      piece.text = token.content;
+      piece.kind = PieceKind::control;
+      bytes_[static_cast<std::size_t>(*token.id)] = token.content;
+    }
+  }
+
+  TokenId named(const TokenizerSettings& settings, const char* name, TokenId otherwise) const {
+    const auto& nulled = settings.nulled;
+    if (std::find(nulled.begin(), nulled.end(), name) != nulled.end()) return -1;
+    const std::string* const text = settings.find(name);
+    return text == nullptr ? otherwise : added_.id(*text);
+  }
+
+  void measure(const SentencepieceFile& model) {
+    keeps_all_text_ = model.byte_fallback && !model.rewrites && !model.remove_extra_whitespaces;
+    for (const auto& piece : pieces_) {
+      // As text may spell it: with the mark itself, which is longer than a space.
+      const bool spelt = piece.kind == PieceKind::normal || piece.kind == PieceKind::control ||
+                         piece.kind == PieceKind::user_defined;
+      if (spelt) longest_ = std::max<std::uint64_t>(longest_, piece.text.size());
+    }
+    for (const AddedToken& token : added_.tokens()) {
+      longest_ = std::max<std::uint64_t>(longest_, token.content.size());
+      if (token.lstrip || token.rstrip) keeps_all_text_ = false;
+    }
+    trims_ = model.remove_extra_whitespaces;
+    drops_first_space_ = model.add_dummy_prefix || model.remove_extra_whitespaces;
   }
 
   /// Finds a character of the private use areas that no piece holds and the model does not rewrite.
@@ -239,16 +307,33 @@ class SentencepieceTokenizer final : public Tokenizer {
     return ids;
   }
 
-  /// Appends the tokens of a text. `continues`: it goes on with text, so that the library, which
-  /// would begin a text with a word mark or drop its leading spaces, is shown something before it.
-  void append(std::string_view text, bool continues, std::vector<TokenId>& tokens) const {
-    if (text.empty()) return;
-    if (!is_valid_utf8(text)) throw_usage("the text is not valid UTF-8; convert it to UTF-8");
+  /// Appends the tokens of text between added tokens that are looked for as they are written.
+  void append_stretch(std::string_view text, bool typed, Start start,
+                      std::vector<TokenId>& tokens) const {
+    const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
+      return !token.steers || !typed;
+    };
+    for (const TextStretch& stretch : added_.split(text, AddedTokens::Pass::normalized, allowed)) {
+      if (stretch.token >= 0) {
+        tokens.push_back(stretch.token);
+      } else {
+        append(text.substr(stretch.begin, stretch.end - stretch.begin),
+               stretch.begin == 0 ? start : Start::added, tokens);
+      }
+    }
+  }
+
+  /// Appends the tokens of a text without added tokens. One that goes on with a word is shown to
+  /// the library with something before it, where it would begin a text with a word mark or drop its
+  /// leading spaces.
+  void append(std::string_view text, Start start, std::vector<TokenId>& tokens) const {
     std::vector<int> ids;
-    if (continues) {
+    if (start == Start::word && (mark_ == WordMark::as_file || trims_)) {
       ids = after_seam(text, seam_);
-    } else {
+    } else if (mark_ == WordMark::as_file) {
       check(processor_.Encode(text, &ids));
+    } else {
+      check(processor_.Encode(marked(text, start), &ids));
     }
     if (text.find('\0') != text.npos) {
       // It is one of the tokens, or it was lost.
@@ -260,12 +345,24 @@ class SentencepieceTokenizer final : public Tokenizer {
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   }
 
+  /// The text with the word mark that mark_ puts before it, which is not put twice.
+  std::string marked(std::string_view text, Start start) const {
+    if (trims_) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    const bool wanted = mark_ == WordMark::always  ? start != Start::word
+                        : mark_ == WordMark::first ? start == Start::text
+                                                   : false;
+    const bool has = text.empty() || text.front() == ' ' || text.starts_with(boundary);
+    return cat(wanted && !has ? boundary : "", text);
+  }
+
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<SentencepieceFile::Piece> pieces_;
   std::vector<std::string> bytes_;  ///< by piece: what it adds to a text
-  std::vector<TokenId> control_;
+  AddedTokens added_;
+  TokenId unknown_ = -1, bos_ = -1, eos_ = -1;  ///< bos_ and eos_: put around a text; -1: not
+  WordMark mark_ = WordMark::as_file;           ///< else the library puts none
+  bool trims_ = false;                          ///< the library drops leading spaces
   std::string seam_;
-  Frame frame_;
   bool drops_first_space_ = false;
   std::uint64_t longest_ = 1;    ///< bytes of a piece
   bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens
@@ -273,8 +370,9 @@ class SentencepieceTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& file) {
-  return std::make_unique<SentencepieceTokenizer>(file);
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& file,
+                                                        const TokenizerSettings& settings) {
+  return std::make_unique<SentencepieceTokenizer>(file, settings);
 }
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
 #include "models/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -22,8 +23,12 @@ bool Tokenizer::is_in(const fs::path& dir) {
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
-  if (is_there(dir / json_name)) return load_json_tokenizer(dir / json_name);
-  if (is_there(dir / model_name)) return load_sentencepiece_tokenizer(dir / model_name);
+  if (is_there(dir / json_name)) {
+    return load_json_tokenizer(dir / json_name, read_tokenizer_settings(dir));
+  }
+  if (is_there(dir / model_name)) {
+    return load_sentencepiece_tokenizer(dir / model_name, read_tokenizer_settings(dir));
+  }
   throw_failure(cat(dir.string(), ": has neither ", json_name, " nor ", model_name,
                     "; add one, or give prompts as token ids with --prompt-ids"));
 }
@@ -34,8 +39,19 @@ bool Tokenizer::same_file(const fs::path& one, const fs::path& other) {
                           ? is_there(other / json_name)
                           : !is_there(other / json_name) && is_there(one / model_name) &&
                                 is_there(other / model_name);
-  return shared && read_file(one / name, "", largest_tokenizer_file) ==
-                       read_file(other / name, "", largest_tokenizer_file);
+  const auto added = [](const fs::path& dir) {
+    std::vector<std::tuple<std::string, TokenId, bool>> tokens;
+    for (const AddedTokenSetting& token : read_tokenizer_settings(dir).added) {
+      if (!token.only_if_known) {
+        tokens.emplace_back(token.content, token.id.value_or(-1), token.special);
+      }
+    }
+    return tokens;
+  };
+  return shared &&
+         read_file(one / name, "", largest_tokenizer_file) ==
+             read_file(other / name, "", largest_tokenizer_file) &&
+         added(one) == added(other);
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, TokenId before) const {

@@ -26,13 +26,15 @@ struct TextPart {
 /// Safe to call from several threads at once.
 class Tokenizer {
  public:
-  /// Reads DIR/tokenizer.json, else DIR/tokenizer.model (sentencepiece). Throws Error(failure) if
-  /// both are missing, or if the file is corrupt or asks for something that coppice does not know.
+  /// Reads DIR/tokenizer.json, else DIR/tokenizer.model (sentencepiece), and what the folder's
+  /// other files say of it (models/settings). Throws Error(failure) if both are missing, or if a
+  /// file is corrupt or asks for something that coppice does not know.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
   /// Whether the folder holds a file that load() would read.
   static bool is_in(const std::filesystem::path& dir);
 
-  /// Whether load() would read the same bytes in both folders.
+  /// Whether load() would make the same pieces of both folders, told from the files' bytes and the
+  /// tokens that other files add.
   static bool same_file(const std::filesystem::path& one, const std::filesystem::path& other);
 
   virtual ~Tokenizer() = default;
@@ -52,7 +54,8 @@ class Tokenizer {
   /// Token ids of the parts' joined text: special tokens are found only where no byte of them was
   /// typed; all else is split as if one had written it, so that a token may reach from part to
   /// part. Special means what the file calls an added token, unless it is only white space (some
-  /// files leave role marks without the mark "special"); in a tokenizer.model, control pieces.
+  /// files leave role marks without the mark "special"); in a tokenizer.model, control
+  /// pieces, the unknown one, and tokens that other files add.
   /// Throws Error(usage) if the text is not valid UTF-8, or holds a NUL byte that the tokenizer
   /// would lose.
   virtual std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const = 0;
@@ -60,8 +63,8 @@ class Tokenizer {
     return encode(parts, at_start);
   }
   /// Puts around a text what the model expects there: what tokenizer.json's post-processor says,
-  /// or for a tokenizer.model `bos`, the config's (-1: none).
-  virtual std::vector<TokenId> framed(std::vector<TokenId> tokens, TokenId bos) const = 0;
+  /// or for a tokenizer.model its BOS and EOS, as tokenizer_config.json asks for them.
+  virtual std::vector<TokenId> framed(std::vector<TokenId> tokens) const = 0;
 
   /// "tokenizer.json" or "tokenizer.model".
   virtual std::string_view file_kind() const = 0;

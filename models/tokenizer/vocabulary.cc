@@ -39,6 +39,14 @@ Vocabulary::Vocabulary(const JsonPlace& place) {
   for (const std::string& piece : pieces_) longest_ = std::max(longest_, piece.size());
 }
 
+Vocabulary::Vocabulary(std::span<const std::string> pieces) {
+  for (const std::string& piece : pieces) {
+    pieces_.push_back(piece);
+    ids_.emplace(pieces_.back(), static_cast<TokenId>(pieces_.size() - 1));
+    longest_ = std::max(longest_, piece.size());
+  }
+}
+
 std::vector<TokenId> Vocabulary::byte_pieces() const {
   std::vector<TokenId> ids;
   for (int byte = 0; byte < 256; ++byte) {

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,8 @@ class Vocabulary {
  public:
   /// {"piece": id, ...}, or [["piece", score], ...] with ids from 0.
   explicit Vocabulary(const JsonPlace& place);
+  /// Pieces by id, all different.
+  explicit Vocabulary(std::span<const std::string> pieces);
 
   /// -1: no such piece. Of a piece that a list names twice the last id.
   TokenId id(std::string_view piece) const {

@@ -20,6 +20,7 @@ class JsonObject {
   ~JsonObject();
   const nlohmann::json& operator*() const { return value_; }
   const nlohmann::json* operator->() const { return &value_; }
+  nlohmann::json& edit() { return value_; }
 
  private:
   nlohmann::json value_;

@@ -1,8 +1,8 @@
-// The chat template of a model folder, and what it needs of the folder's other files.
+// A model's chat template with the special tokens that it may write.
 #pragma once
 
-#include <filesystem>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,10 +15,10 @@ Value message(const std::string& role, const std::string& content);
 
 class ModelTemplate {
  public:
-  /// Reads DIR/chat_template.jinja, else chat_template in DIR/tokenizer_config.json: a text, or a
-  /// list of named ones, of which `name` is taken (empty: "default", or the only one). Throws
-  /// Error(failure) if there is none: a template is never guessed.
-  static ModelTemplate load(const std::filesystem::path& dir, const std::string& name = "");
+  /// `where` names the template in messages; `tokens`: "bos_token" and the like, by name. Throws
+  /// Error(failure) for a source that is no template.
+  ModelTemplate(std::string_view source, const std::string& where,
+                const std::vector<std::pair<std::string, std::string>>& tokens);
 
   /// The messages, a list as message() makes them or as parse_json() reads them, as the model wants
   /// to read them. `more`: names that this template knows, such as enable_thinking.
@@ -26,7 +26,6 @@ class ModelTemplate {
               const std::vector<std::pair<std::string, Value>>& more = {}) const;
 
  private:
-  explicit ModelTemplate(ChatTemplate parsed) : template_(std::move(parsed)) {}
   ChatTemplate template_;
   std::vector<std::pair<Value, Value>> special_tokens_;  ///< bos_token and the like
 };

@@ -41,7 +41,7 @@ struct Batch {
   std::vector<chat::Text> conversations;  ///< by line; empty without --chat
   bool raw = false;                       ///< conversations are raw text
   std::vector<std::string> requests;      ///< what tells a line and its settings from others
-  std::string recommended;                ///< what generation_config.json set, in words
+  std::vector<std::string> recommended;   ///< what generation_config.json set or could not
 };
 
 std::string text_of(const po::variable_value& value) {
@@ -370,7 +370,7 @@ int generate_batch(const po::variables_map& given) {
       !ended_early.empty() && !output.longer_in(wanted_room(batch.engine)).empty();
 
   Run run(batch, output, every);
-  if (!batch.recommended.empty()) tell(cat("generation_config.json: ", batch.recommended));
+  for (const std::string& line : batch.recommended) tell(line);
   tell_of_plain(given, batch.engine);
   tell_of_equal_samples(batch);
   if (there > 0) tell(cat(there, " of ", texts, " lines are there already"));

@@ -184,7 +184,8 @@ int chat(const std::vector<std::string>& arguments) {
   request.validate();
   EngineOptions engine_request = engine_options(values, request.speculation);
   Conversation conversation(engine_request.target, values);
-  const std::string recommended = take_recommended(engine_request.target, values, request);
+  const std::vector<std::string> recommended =
+      take_recommended(engine_request.target, values, request);
   request.validate();
   read_acceptance_vector(values, engine_request, request);
 
@@ -194,7 +195,7 @@ int chat(const std::vector<std::string>& arguments) {
   progress.clear();
   if (!engine.has_tokenizer()) engine.detokenize({});  // throws, and says why there is none
   tell_of_plain(values, engine_request);
-  if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
+  for (const std::string& line : recommended) tell(line);
   if (stderr_is_terminal()) std::cerr << chat_commands << std::flush;
 
   Chat talk(engine, std::move(conversation), request);

@@ -4,13 +4,14 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json_file.h"
 #include "base/utf8.h"
 #include "chat/json.h"
 #include "chat/unicode.h"
 #include "cli/answer_text.h"
 #include "engine/access.h"
 #include "models/config.h"
+#include "models/settings/generation_settings.h"
+#include "models/settings/template_settings.h"
 
 namespace coppice::cli {
 namespace {
@@ -101,7 +102,8 @@ Conversation::Conversation(const fs::path& target, const po::variables_map& valu
   if (!fs::is_directory(target, ignored))
     static_cast<void>(read_config(target));  // says what it is
   if (values.count("no-template") == 0) {
-    template_ = chat::ModelTemplate::load(target, text("template-name"));
+    const TemplateSettings found = read_template_settings(target, text("template-name"));
+    template_.emplace(found.source, found.where, found.special_tokens);
   }
   clear();
 }
@@ -209,36 +211,29 @@ std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw,
   std::vector<TokenId> tokens =
       access.tokenizer().encode(parts, before.empty() ? Tokenizer::at_start : before.back());
   if (!raw || !add_bos || !before.empty()) return tokens;
-  return access.tokenizer().framed(std::move(tokens), access.target().model->config().bos_token);
+  return access.tokenizer().framed(std::move(tokens));
 }
 
-std::string take_recommended(const fs::path& target, const po::variables_map& values,
-                             GenerateOptions& request) {
-  const fs::path file = target / "generation_config.json";
-  if (!is_there(file)) return "";
-  const JsonObject config = read_json_object(file, std::uintmax_t{1} << 20);
+std::vector<std::string> take_recommended(const fs::path& target, const po::variables_map& values,
+                                          GenerateOptions& request) {
+  const GenerationSettings settings(target);
   std::string taken;
+  const auto take = [&](const std::string& what) { taken += cat(taken.empty() ? "" : ", ", what); };
   const auto open = [&](const char* option) {
     return values.count(option) == 0 || values[option].defaulted();
   };
   const auto number = [&](const char* key, const char* option, auto& value, bool matters = true) {
-    const auto found = config->find(key);
-    if (found == config->end() || found->is_null() || !open(option)) return;
-    if (!found->is_number() || std::abs(found->get<double>()) > 1e9) {
-      throw_failure(cat(file.string(), ": ", key, " ", shown(*found),
-                        " is no number; correct it or give --", option));
-    }
-    value = static_cast<std::remove_reference_t<decltype(value)>>(found->get<double>());
-    if (matters) taken += cat(taken.empty() ? "" : ", ", option, " ", value);
+    if (!open(option)) return;
+    const std::optional<double> found = settings.number(key, option);
+    if (!found) return;
+    value = static_cast<std::remove_reference_t<decltype(value)>>(*found);
+    if (matters) take(cat(option, " ", value));
   };
   // As transformers: without sampling the other settings mean nothing.
-  const auto sample = config->find("do_sample");
-  const bool samples = sample != config->end() && sample->is_boolean() && sample->get<bool>();
-  if (samples) {
-    number("temperature", "temperature", request.sampling.temperature);
-    if (!config->contains("temperature") && open("temperature")) {
-      request.sampling.temperature = 1.0;
-      taken += cat(taken.empty() ? "" : ", ", "temperature 1");
+  if (settings.samples()) {
+    if (open("temperature")) {
+      request.sampling.temperature = settings.number("temperature", "temperature").value_or(1.0);
+      take(cat("temperature ", request.sampling.temperature));
     }
     const bool draws = request.sampling.temperature != 0.0;
     number("top_k", "top-k", request.sampling.top_k, draws);
@@ -247,19 +242,21 @@ std::string take_recommended(const fs::path& target, const po::variables_map& va
   }
   number("repetition_penalty", "repetition-penalty", request.sampling.repetition_penalty);
   number("max_new_tokens", "max-new-tokens", request.max_new_tokens);
-  if (const auto stops = config->find("stop_strings"); stops != config->end() && open("stop")) {
-    const nlohmann::json list = stops->is_array() ? *stops : nlohmann::json::array({*stops});
-    std::vector<std::string> texts;
-    for (const auto& stop : list) {
-      if (stop.is_string()) texts.push_back(stop.get<std::string>());
-    }
-    if (!texts.empty()) {
-      request.stop = texts;
-      for (const std::string& text : texts)
-        taken += cat(taken.empty() ? "" : ", ", "stop ", quote(text));
-    }
+  if (open("stop")) {
+    const std::vector<std::string> texts = settings.stop_strings();
+    if (!texts.empty()) request.stop = texts;
+    for (const std::string& text : texts) take(cat("stop ", quote(text)));
   }
-  return taken;
+  std::vector<std::string> lines;
+  if (!taken.empty()) lines.push_back(cat(settings.file(), ": ", taken));
+  std::string ignored;
+  for (const Setting& one : settings.notes().not_obeyed) {
+    ignored += cat(ignored.empty() ? "" : ", ", printable(one.name));
+  }
+  if (!ignored.empty()) {
+    lines.push_back(cat(settings.file(), ": not obeyed, since coppice does not know: ", ignored));
+  }
+  return lines;
 }
 
 }  // namespace coppice::cli

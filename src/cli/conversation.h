@@ -60,9 +60,11 @@ std::vector<TokenId> tokens_of(Engine& engine, const chat::Text& text, bool raw,
                                std::span<const TokenId> before = {});
 
 /// Sets what generation_config.json of the folder recommends and no option says: temperature,
-/// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns what was taken and
-/// matters, in words; empty: nothing. Throws Error(failure) for a file that cannot be read.
-std::string take_recommended(const std::filesystem::path& target, const po::variables_map& values,
-                             GenerateOptions& request);
+/// top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. Returns lines to tell:
+/// what was taken and matters, and the names of settings that are not obeyed. Throws Error(failure)
+/// for a file that cannot be read.
+std::vector<std::string> take_recommended(const std::filesystem::path& target,
+                                          const po::variables_map& values,
+                                          GenerateOptions& request);
 
 }  // namespace coppice::cli

@@ -155,8 +155,9 @@ int generate(const std::vector<std::string>& arguments) {
     }
     const bool continues = values.count("continue-message") != 0;
     chat_text = continues ? conversation->text_to_continue() : conversation->text();
-    const std::string recommended = take_recommended(engine_request.target, values, request);
-    if (!recommended.empty()) tell(cat("generation_config.json: ", recommended));
+    for (const std::string& line : take_recommended(engine_request.target, values, request)) {
+      tell(line);
+    }
     request.validate();
   }
   read_acceptance_vector(values, engine_request, request);

@@ -47,6 +47,17 @@ Json tokenizer_json(const ModelFolder& folder) {
   return {{"file", folder.tokenizer->file_kind()}, {"pieces", folder.tokenizer->pieces()}};
 }
 
+Json settings_json(const SettingNotes& settings) {
+  Json obeyed = Json::array(), not_obeyed = Json::array();
+  for (const Setting& one : settings.obeyed) {
+    obeyed.push_back({{"file", one.file}, {"name", one.name}, {"value", one.value}});
+  }
+  for (const Setting& one : settings.not_obeyed) {
+    not_obeyed.push_back({{"file", one.file}, {"name", one.name}});
+  }
+  return {{"obeyed", std::move(obeyed)}, {"not_obeyed", std::move(not_obeyed)}};
+}
+
 Json folder_json(const std::filesystem::path& dir, const std::vector<std::string>& obstacles) {
   return {{"folder", dir.string()}, {"runs", obstacles.empty()}, {"cannot_run", obstacles}};
 }
@@ -148,6 +159,7 @@ Json model_json(const std::filesystem::path& dir, DType kv_dtype) {
   }
   json["bos_token"] = config.bos_token < 0 ? Json() : Json(config.bos_token);
   json["eos_tokens"] = config.eos_tokens;
+  json["settings"] = settings_json(folder.settings);
   json["tokenizer"] = tokenizer_json(folder);
   json["weights"] = weights_json(folder);
   return json;

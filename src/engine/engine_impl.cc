@@ -138,7 +138,7 @@ std::vector<TokenId> Engine::Impl::encode_after(std::span<const TokenId> tokens,
   if (prompt.empty()) throw_usage("prompt: it is empty; give some text to continue");
   if (!tokens.empty()) return t.encode(prompt, tokens.back());
   std::vector<TokenId> begun = t.encode(prompt);
-  return add_bos ? t.framed(std::move(begun), target.model->config().bos_token) : begun;
+  return add_bos ? t.framed(std::move(begun)) : begun;
 }
 
 void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {

@@ -315,9 +315,9 @@ TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
       "--prompt x ";
   EXPECT_EQ(run(command + "--temperature 0").err, "coppice: generation_config.json: stop '\\n'\n");
   EXPECT_EQ(run(command + "--temperature 0.5").err,
-            "coppice: generation_config.json: top-p 0.95, stop '\\n'\n");
+            "coppice: generation_config.json: top-k 50, top-p 0.95, stop '\\n'\n");
   EXPECT_EQ(run(command + "--top-p 0.9 --stop x").err,
-            "coppice: generation_config.json: temperature 0.7\n");
+            "coppice: generation_config.json: temperature 0.7, top-k 50\n");
 }
 
 TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {

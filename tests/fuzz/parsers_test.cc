@@ -237,7 +237,7 @@ TEST_F(Parsers, JsonTokenizers) {
           const auto loaded = Tokenizer::load(folder_.path());
           const auto tokens =
               loaded->encode("<s>It was late,\xc3\xa9 \xe2\x96\x81 <end>  1234</s>");
-          loaded->decode(loaded->framed(tokens, 1), true);
+          loaded->decode(loaded->framed(tokens), true);
           for (const TokenId before : tokens) loaded->encode(" <end> late", before);
           for (TokenId token = 0; token < std::min(loaded->pieces(), 400); ++token) {
             loaded->bytes_of(token);

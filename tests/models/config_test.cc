@@ -183,15 +183,47 @@ TEST(Config, YarnStretchesTheContext) {
             2048);
 }
 
-TEST(Config, MergesEndTokensOfBothFiles) {
+TEST(Config, EndTokensOfGenerationConfigStandInPlaceOfOthers) {
   EXPECT_EQ(read(with("eos_token_id", "[2, 7, 2]")).eos_tokens, (std::vector<TokenId>{2, 7}));
-  EXPECT_EQ(read(plain, R"({"eos_token_id": [5, 2, 9]})").eos_tokens,
-            (std::vector<TokenId>{2, 5, 9}));
+  EXPECT_EQ(read(plain, R"({"eos_token_id": [5, 9]})").eos_tokens, (std::vector<TokenId>{5, 9}));
+  EXPECT_EQ(read(plain, R"({"eos_token_id": null})").eos_tokens, std::vector<TokenId>{2});
+  EXPECT_EQ(read(plain, "{}").eos_tokens, std::vector<TokenId>{2});
   EXPECT_EQ(read(with("eos_token_id", ""), R"({"eos_token_id": 4})").eos_tokens,
             std::vector<TokenId>{4});
   EXPECT_TRUE(read(with("eos_token_id", "null")).eos_tokens.empty());
   EXPECT_EQ(read(with("bos_token_id", "null")).bos_token, -1);
   EXPECT_EQ(read(with("bos_token_id", "null"), R"({"bos_token_id": 3})").bos_token, 3);
+}
+
+TEST(Config, TakesIdsThatAFileLeavesOutFromTheFamily) {
+  const auto ids = [](const char* architecture, const char* type, int vocabulary) {
+    const ModelConfig config = read(with({{"architectures", architecture},
+                                          {"model_type", type},
+                                          {"vocab_size", std::to_string(vocabulary)},
+                                          {"bos_token_id", ""},
+                                          {"eos_token_id", ""}}));
+    return std::pair(config.bos_token, config.eos_tokens);
+  };
+  using Ids = std::vector<TokenId>;
+  const int all = 1 << 18;
+  EXPECT_EQ(ids(R"(["LlamaForCausalLM"])", R"("llama")", all), std::pair(1, Ids{2}));
+  EXPECT_EQ(ids(R"(["MistralForCausalLM"])", R"("mistral")", all), std::pair(1, Ids{2}));
+  EXPECT_EQ(ids(R"(["Qwen2ForCausalLM"])", R"("qwen2")", all), std::pair(-1, Ids{}));
+  EXPECT_EQ(ids(R"(["Qwen3ForCausalLM"])", R"("qwen3")", all), std::pair(-1, Ids{}));
+  EXPECT_EQ(ids(R"(["Gemma2ForCausalLM"])", R"("gemma2")", all), std::pair(2, Ids{1}));
+  EXPECT_EQ(ids(R"(["Gemma3ForCausalLM"])", R"("gemma3_text")", all), std::pair(2, Ids{1}));
+  EXPECT_EQ(ids(R"(["Phi3ForCausalLM"])", R"("phi3")", all), std::pair(1, Ids{32000}));
+  EXPECT_EQ(ids(R"(["SmolLM3ForCausalLM"])", R"("smollm3")", all), std::pair(128000, Ids{128001}));
+  // What a small vocabulary does not have begins and ends nothing.
+  EXPECT_EQ(ids(R"(["SmolLM3ForCausalLM"])", R"("smollm3")", 1000), std::pair(-1, Ids{}));
+  EXPECT_EQ(ids("[]", R"("llama")", all), std::pair(1, Ids{2}));
+}
+
+TEST(Config, NegativeIdsAreNone) {
+  EXPECT_TRUE(read(with("eos_token_id", "-1")).eos_tokens.empty());
+  EXPECT_EQ(read(with("eos_token_id", "[-1, 7]")).eos_tokens, std::vector<TokenId>{7});
+  EXPECT_EQ(read(with("bos_token_id", "-1")).bos_token, -1);
+  EXPECT_TRUE(read(plain, R"({"eos_token_id": -1})").eos_tokens.empty());
 }
 
 TEST(Config, SaysWhatItCannotRun) {
@@ -361,12 +393,11 @@ TEST(Config, RefusesNonsense) {
     for (const char* value : {"1", "\"true\""}) refusal(with(field, value));
   }
   for (const char* value :
-       {"1000", "-1", "\"2\"", "[2, 1000]", "[[2]]", "2.0", "1e30", "18446744073709551615"}) {
+       {"1000", "\"2\"", "[2, 1000]", "[[2]]", "2.0", "1e30", "18446744073709551615"}) {
     refusal(with("eos_token_id", value));
     refusal(plain, std::string("{\"eos_token_id\": ") + value + "}");
   }
   refusal(with("bos_token_id", "1000"));
-  refusal(with("architectures", "[]"));
   refusal(with("architectures", "\"LlamaForCausalLM\""));
   refusal(with("architectures", "[3]"));
   refusal(with("model_type", "3"));

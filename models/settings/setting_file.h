@@ -1,0 +1,64 @@
+// One JSON file of a model folder's settings.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json_file.h"
+
+namespace coppice {
+
+/// A key of a folder's settings, for `coppice info`.
+struct Setting {
+  std::string file;  ///< its name in the folder, e.g. "tokenizer_config.json"
+  std::string name;
+  std::string value;  ///< as the file writes it, shortened; empty where only the name counts
+};
+
+/// What became of the settings of a folder. Keys that only describe stand in neither list.
+struct SettingNotes {
+  std::vector<Setting> obeyed;
+  std::vector<Setting> not_obeyed;
+  void append(SettingNotes other);
+};
+
+class SettingFile {
+ public:
+  /// Reads DIR/name; a file that is not there is an empty object. Throws Error(failure) for one
+  /// that is no JSON object of at most `largest` bytes.
+  SettingFile(const std::filesystem::path& dir, const char* name,
+              std::uintmax_t largest = std::uintmax_t{64} << 20);
+
+  bool is_there() const { return is_there_; }
+  const std::string& name() const { return name_; }  ///< in the folder
+  std::string where() const { return path_.string(); }
+  std::filesystem::path folder() const { return path_.parent_path(); }
+  const nlohmann::json& object() const { return *object_; }
+
+  /// The value of a key, or nullptr if the file has none; null is a value.
+  const nlohmann::json* find(const char* key) const;
+  bool has(const char* key) const { return find(key) != nullptr; }
+  /// Keys in the order of the file: its own, or those of the object in the key `inside`.
+  std::vector<std::string> keys(std::string_view inside = {}) const;
+  /// True or false; std::nullopt if the key is missing or null.
+  std::optional<bool> flag(const char* key) const;
+  /// A text; std::nullopt if the key is missing or null.
+  std::optional<std::string> text(const char* key) const;
+
+  /// Throws Error(failure): "FILE: KEY VALUE is not WANTED; correct it".
+  [[noreturn]] void refuse(const char* key, const char* wanted) const;
+
+ private:
+  std::string name_;
+  std::filesystem::path path_;
+  bool is_there_;
+  std::string text_;
+  JsonObject object_;
+};
+
+}  // namespace coppice
