@@ -33,16 +33,16 @@ std::vector<std::string> replayable() {
   return names;
 }
 
-// A policy that learns is replayed by its plain values, which is told.
-std::string replayed_as(const std::string& word) {
+// A policy that learns is replayed by its plain values, which `notes` then say.
+std::string replayed_as(const std::string& word, std::vector<std::string>& notes) {
   const std::vector<std::string> known = replayable();
   const auto is_known = [&](const std::string& name) {
     return std::ranges::find(known, name) != known.end();
   };
   if (is_known(word)) return word;
   if (!is_known(word + "-plain")) refuse_value("--policies", word, known);
-  tell(cat(word, " learns within a run, which does not replay: ", word,
-           "-plain is replayed in its place"));
+  notes.push_back(cat(word, " learns within a run, which does not replay: ", word,
+                      "-plain is replayed in its place"));
   return word + "-plain";
 }
 
@@ -55,11 +55,13 @@ std::int32_t size_of(const std::string& word) {
 }
 
 // Every combination that the lists name; each option goes to the policies that take it.
-std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature) {
+std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature,
+                                         std::vector<std::string>& notes) {
   const auto list = [&](const char* option, auto parse) {
     return choices_in(option, values[option].as<std::string>(), parse);
   };
-  const auto names = list("policies", replayed_as);
+  const auto names =
+      list("policies", [&](const std::string& word) { return replayed_as(word, notes); });
   std::vector<Policy> policies;
   for (const std::string& name : names) policies.push_back(study::policy_named(name).policy);
   const auto sizes = list("tree-sizes", size_of);
@@ -157,7 +159,8 @@ int replay(const std::vector<std::string>& arguments) {
   if (!any) {
     throw_failure(cat("recording ", quote(file), ": it holds no positions; record anew"));
   }
-  const auto requests = requests_of(values, recording.header.target_params.temperature);
+  std::vector<std::string> notes;
+  const auto requests = requests_of(values, recording.header.target_params.temperature, notes);
   const std::string missing = recording.missing();
   if (!missing.empty() || recording.torn) {
     tell(cat("the recording ", missing,
@@ -188,6 +191,7 @@ int replay(const std::vector<std::string>& arguments) {
     if (InterruptWatch::interrupted()) return interrupted_exit;
     throw_usage(refused.front());
   }
+  for (const std::string& note : notes) tell(note);
   for (const std::string& why : refused) tell(cat("left out: ", why));
   // Either output is made even where the other one fails.
   std::exception_ptr unwritten;

@@ -103,8 +103,8 @@ std::string study_name(const Speculation& speculation) {
 }
 
 bool have_same_trees(const ReplayRow& a, const ReplayRow& b) {
-  return a.acceptance == b.acceptance && a.trees_print == b.trees_print &&
-         a.tree_size == b.tree_size;
+  return a.steps > 0 && b.steps > 0 && a.acceptance == b.acceptance &&
+         a.trees_print == b.trees_print;
 }
 
 }  // namespace
@@ -223,7 +223,8 @@ Table replay_csv(const std::vector<ReplayRow>& rows) {
     cells.push_back(row.planned_for);
     const auto before = std::ranges::find_if(
         rows, [&](const ReplayRow& other) { return have_same_trees(row, other); });
-    cells.push_back(&*before == &row ? "" : cat(before->policy, " ", size_text(*before)));
+    const bool is_first = before == rows.end() || &*before == &row;
+    cells.push_back(is_first ? "" : cat(before->policy, " ", size_text(*before)));
   }
   return table;
 }
