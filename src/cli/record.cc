@@ -34,9 +34,9 @@ int record(const std::vector<std::string>& arguments) {
       "nodes recorded at each position, the root included, at most 1025: four times the largest "
       "tree to be replayed serves well")(
       "entries", po::value<std::int32_t>()->default_value(16)->value_name("K"),
-      "tokens recorded of each node's distributions")(
-      "draft-temperature", po::value<double>()->value_name("F"),
-      "the target's if not given; 0.45 where that is 0");
+      "children recorded of each node, which no replayed tree can have more of, and tokens of its "
+      "distributions")("draft-temperature", po::value<double>()->value_name("F"),
+                       "the target's if not given; 0.45 where that is 0");
   po::options_description all;
   all.add(what).add(sampling_options({.seed = "1"})).add(cpu_model_options());
   po::variables_map values;

@@ -22,12 +22,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No trees are grown without speculation.
-std::vector<Policy> replayable() {
-  const auto all = all_policies();
-  std::vector<Policy> some(all.begin(), all.end());
-  std::erase(some, Policy::none);
-  return some;
+// As studies name them, but for plain decoding, which grows no trees, and policies that learn
+// within a run, which a recording has none of.
+std::vector<std::string> replayable() {
+  std::vector<std::string> names = study::study_policy_names();
+  std::erase_if(names, [&](const std::string& name) {
+    const std::string plain = name + "-plain";
+    return name == name_of(Policy::none) || std::ranges::find(names, plain) != names.end();
+  });
+  return names;
+}
+
+// A policy that learns is replayed by its plain values, which `notes` then say.
+std::string replayed_as(const std::string& word, std::vector<std::string>& notes) {
+  const std::vector<std::string> known = replayable();
+  const auto is_known = [&](const std::string& name) {
+    return std::ranges::find(known, name) != known.end();
+  };
+  if (is_known(word)) return word;
+  if (!is_known(word + "-plain")) refuse_value("--policies", word, known);
+  notes.push_back(cat(word, " learns within a run, which does not replay: ", word,
+                      "-plain is replayed in its place"));
+  return word + "-plain";
 }
 
 std::int32_t size_of(const std::string& word) {
@@ -39,13 +55,15 @@ std::int32_t size_of(const std::string& word) {
 }
 
 // Every combination that the lists name; each option goes to the policies that take it.
-std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature) {
+std::vector<GenerateOptions> requests_of(const po::variables_map& values, double temperature,
+                                         std::vector<std::string>& notes) {
   const auto list = [&](const char* option, auto parse) {
     return choices_in(option, values[option].as<std::string>(), parse);
   };
-  const std::vector<Policy> known = replayable();
-  const auto policies =
-      list("policies", [&](const std::string& word) { return named("policies", word, known); });
+  const auto names =
+      list("policies", [&](const std::string& word) { return replayed_as(word, notes); });
+  std::vector<Policy> policies;
+  for (const std::string& name : names) policies.push_back(study::policy_named(name).policy);
   const auto sizes = list("tree-sizes", size_of);
   auto rules = list("acceptance", [](const std::string& word) {
     return named("acceptance", word, all_acceptances);
@@ -56,8 +74,11 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
   study::require_takers(given, policies);  // an option that would change nothing
 
   std::vector<GenerateOptions> requests;
-  for (const Policy policy : policies) {
+  for (const std::string& name : names) {
+    const PolicyOptions base = study::policy_named(name);
+    const Policy policy = base.policy;
     PolicyOptions options = study::taken_by(policy, given);
+    options.plain_values = base.plain_values;
     const bool fixed =
         !options.widths.empty() || !options.tree.empty() || policy == Policy::static_tree;
     for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
@@ -78,12 +99,12 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
-  const std::string policies =
-      cat(names_of(replayable()),
-          "; dyspec's by draft probability alone, for what a run learns does not replay");
-  what.add_options()("policies",
-                     po::value<std::string>()->default_value("dyspec,chain")->value_name("P,P"),
-                     policies.c_str())(
+  std::string policies = "as coppice study names them: ";
+  for (const std::string& name : replayable()) policies += name + ", ";
+  policies += "of which dyspec's are its plain ones, for what a run learns does not replay";
+  what.add_options()(
+      "policies", po::value<std::string>()->default_value("dyspec-plain,chain")->value_name("P,P"),
+      policies.c_str())(
       "tree-sizes", po::value<std::string>()->default_value("4,16,64")->value_name("N,N"),
       "draft tokens per target pass; chain: its length; dyspec-threshold: the cap")(
       "acceptance", po::value<std::string>()->default_value("rejection,coupled")->value_name("A,A"),
@@ -110,12 +131,19 @@ int replay(const std::vector<std::string>& arguments) {
   if (!parse(
           arguments, all,
           "coppice replay FILE: judge policies anew over what coppice record kept\n\n"
-          "  coppice replay stories.rec --policies dyspec,chain --tree-sizes 4,16,64\n\n"
-          "Columns: tokens judged good per step, the bonus token included, with its interval\n"
-          "by bootstrap over prompts; accepted share of draft tokens; draft passes (the prompt's\n"
-          "left out) and draft tokens a step, with ~ if the policy grows by probability and not\n"
-          "all nodes were recorded; steps whose tree has nodes that were not recorded, and those\n"
-          "whose accepted path ended at such nodes: record more --nodes if they are many.\n",
+          "  coppice replay stories.rec --policies dyspec-plain,chain --tree-sizes 4,16,64\n\n"
+          "Columns: tokens kept per step, the bonus token included, with its interval by\n"
+          "bootstrap over prompts (recordings ignore end tokens, so that none stands behind one);\n"
+          "accepted share of draft tokens; draft passes (the prompt's left out) and draft tokens "
+          "a\n"
+          "step, with ~ if the policy grows by probability and not all nodes were recorded; steps\n"
+          "whose tree has nodes that were not recorded, and those whose accepted path ended at\n"
+          "such nodes. A recording holds so many children of each node (record --entries), which\n"
+          "limits the widths of trees, and so many nodes at each position (record --nodes), which\n"
+          "limits their sizes: a line below the table says which of the two was short.\n"
+          "Sequoia's trees are planned for the recording's own acceptance, each fifth of the "
+          "texts\n"
+          "by the others, unless --tree names one.\n",
           values, hidden, positional)) {
     return 0;
   }
@@ -131,7 +159,8 @@ int replay(const std::vector<std::string>& arguments) {
   if (!any) {
     throw_failure(cat("recording ", quote(file), ": it holds no positions; record anew"));
   }
-  const auto requests = requests_of(values, recording.header.target_params.temperature);
+  std::vector<std::string> notes;
+  const auto requests = requests_of(values, recording.header.target_params.temperature, notes);
   const std::string missing = recording.missing();
   if (!missing.empty() || recording.torn) {
     tell(cat("the recording ", missing,
@@ -162,11 +191,14 @@ int replay(const std::vector<std::string>& arguments) {
     if (InterruptWatch::interrupted()) return interrupted_exit;
     throw_usage(refused.front());
   }
+  for (const std::string& note : notes) tell(note);
   for (const std::string& why : refused) tell(cat("left out: ", why));
   // Either output is made even where the other one fails.
   std::exception_ptr unwritten;
   try {
-    write_out(to_text(study::replay_table(rows)));
+    std::string text = to_text(study::replay_table(rows));
+    for (const std::string& note : study::replay_notes(rows, recording.header)) text += note + "\n";
+    write_out(text);
   } catch (...) {
     unwritten = std::current_exception();
   }

@@ -192,7 +192,7 @@ Generation TextRun::finish(double seconds) {
   s.draft_passes = account.draft_passes;
   // A stop text may have taken some of them back.
   s.prefill_tokens = static_cast<std::int32_t>(std::ranges::count_if(
-      with_prefill_, [&](std::size_t place) { return place < result_.tokens.size(); }));
+      with_prefill_, [&](std::size_t at) { return at < result_.tokens.size(); }));
   s.queue_seconds = account.queue_seconds;
   s.preemptions = account.preemptions;
   s.preparing_seconds = account.preparing_seconds;

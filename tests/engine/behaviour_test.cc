@@ -170,6 +170,39 @@ TEST(Engine, EndTokensEndTheTextAndAreLeftOut) {
   expect_nothing_leaked(engine);
 }
 
+// The draft is the target, so that trees run on behind the end token. Figures by hand: the text's
+// tokens and the end token, but for the first one, which came with the prompt.
+TEST(Engine, NothingBehindAnEndTokenCountsAsAccepted) {
+  const auto text = Engine::load(TinyPair(endless(), 0.0).options()).generate(prompt, greedy(20));
+  TinyModel ending = endless();
+  ending.eos_tokens = {text.tokens[7]};
+  const auto kept = static_cast<double>(
+      std::find(text.tokens.begin(), text.tokens.end(), text.tokens[7]) - text.tokens.begin());
+  ASSERT_GT(kept, 2.0);
+  Engine engine = Engine::load(TinyPair(ending, 0.0).options());
+  GenerateOptions options = greedy(60);
+  options.speculation = Chain{16};
+  double seen = 0.0, judged = 0.0;
+  inside(engine).observer = [&](const StepView& step) {
+    if (!step.is_step()) return;
+    EXPECT_EQ(step.ends_in_tree(), step.kept_path().size() == static_cast<std::size_t>(step.kept));
+    seen += step.kept;
+    judged += static_cast<double>(step.verdict.path.size()) + 1.0;
+  };
+  const Generation g = engine.generate(prompt, options);
+  inside(engine).observer = {};
+  EXPECT_EQ(g.finish_reason, FinishReason::eos);
+  const auto steps = static_cast<double>(g.statistics.steps);
+  EXPECT_NEAR(g.statistics.emitted_per_step, (kept - 1.0) / steps, 1e-12);
+  EXPECT_NEAR(g.statistics.accepted_length, (kept - 1.0 + 1.0) / steps, 1e-12);
+  EXPECT_EQ(seen, kept);
+  if (!on_cuda()) EXPECT_GT(judged, kept + 3.0) << "the tree was to run on";
+  // Under --ignore-eos all of it is text.
+  options.ignore_eos = true;
+  const Statistics on = engine.generate(prompt, options).statistics;
+  EXPECT_NEAR(on.accepted_length, 59.0 / static_cast<double>(on.steps), 1e-12);
+}
+
 TEST(Engine, CallbackStopsTheGeneration) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());

@@ -137,7 +137,8 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
     throw_usage(cat("nodes ", options_.nodes, ": use 1 to ", most, " for this engine"));
   }
   if (options_.top_k < 1 || options_.top_k > most_top_k) {
-    throw_usage(cat("entries ", options_.top_k, ": use 1 to ", most_top_k));
+    throw_usage(cat("--entries ", options_.top_k, ": use 1 to ", most_top_k,
+                    " (children of each node that can be replayed)"));
   }
   target_params_ = draft_params_ = g.sampling;
   draft_params_.temperature = first_draft_temperature(g);

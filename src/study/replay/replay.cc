@@ -26,6 +26,24 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
   return options;
 }
 
+/// Children of the node of a planned shape that has most; 0 where shapes grow.
+std::int32_t most_children(const TreePlan& plan) {
+  std::int32_t most = 0;
+  for (const std::int32_t width : plan.widths) most = std::max(most, width);
+  for (std::int32_t node = 0; node <= plan.map.shape.size() && plan.map.shape.size() > 0; ++node) {
+    most = std::max(most, plan.map.shape.children(node));
+  }
+  return most;
+}
+
+/// Scatters numbers evenly (the finaliser of splitmix64, Steele et al. 2014).
+std::uint64_t scattered(std::uint64_t number) {
+  number += 0x9e3779b97f4a7c15u;
+  number = (number ^ (number >> 30)) * 0xbf58476d1ce4e5b9u;
+  number = (number ^ (number >> 27)) * 0x94d049bb133111ebu;
+  return number ^ (number >> 31);
+}
+
 }  // namespace
 
 Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
@@ -48,6 +66,12 @@ Replayer::Setting Replayer::setting_of(const Recording& recording, const Generat
           "are not recorded");
     }
     setting.limits.min_value = above->threshold;
+  }
+  const std::int32_t most = most_children(setting.plan), recorded = recording.header.top_k;
+  if (most > recorded && recorded < recording.header.vocab_size) {
+    throw_usage(cat("replay: policy ", name_of(asked), " asks for ", most,
+                    " children of a node, and of each the recording holds the first ", recorded,
+                    "; record with --entries ", most, ", or ask for fewer"));
   }
   setting.limits.max_size = size;
   // Others give the places of what is not on record to nodes of lower value.
@@ -78,11 +102,15 @@ void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::u
                       const Visit& visit) {
   const std::int32_t first = tokens_with_prefill(static_cast<std::size_t>(text.prompt_tokens));
   next_.assign(static_cast<std::size_t>(seeds), first);
+  trees_print_ = 0;
   for (std::int32_t position = first; position < text.length(); ++position) {
     bool grown = false;
     for (std::size_t walk = 0; walk < next_.size(); ++walk) {
       if (next_[walk] != position) continue;
-      if (!grown) grow(text, position);
+      if (!grown) {
+        grow(text, position);
+        note_tree(position);
+      }
       grown = true;
       const std::uint64_t seed = first_seed + walk;
       const ReplayedStep step = judge(text, position, seed);
@@ -104,6 +132,18 @@ void Replayer::grow(const RecordedText& text, std::int32_t position) {
   size_ = tree_.size();
   if (has_fixed_shape() && !draft_.shortfalls().empty()) leave_out_stand_ins();
   target_.begin(tree_);
+}
+
+// A node is known by its parent and its token, and a tree by its nodes in any order.
+void Replayer::note_tree(std::int32_t position) {
+  node_prints_.assign(1, scattered(static_cast<std::uint64_t>(position)));
+  trees_print_ += scattered(node_prints_[0] + static_cast<std::uint64_t>(size_));
+  for (std::int32_t node = 1; node < tree_.nodes(); ++node) {
+    const auto parent = static_cast<std::size_t>(tree_.parent[node]);
+    const auto token = static_cast<std::uint64_t>(tree_.token[node]);
+    node_prints_.push_back(scattered(node_prints_[parent] ^ scattered(token)));
+    trees_print_ += node_prints_.back();
+  }
 }
 
 // Below a stand-in there is nothing else, so that what is left is a tree.
@@ -128,6 +168,8 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   step.tree_size = size_;
   step.draft_passes = draft_.passes();
   step.complete = draft_.shortfalls().empty();
+  step.lacks_nodes = draft_.lacks_nodes();
+  step.lacks_entries = draft_.lacks_entries();
   const std::int32_t end = verdict_.path.empty() ? 0 : verdict_.path.back();
   step.ended_short =
       std::ranges::find(draft_.shortfalls(), tree_.source[end]) != draft_.shortfalls().end();

@@ -80,6 +80,10 @@ class RecordedDraft final : public TextDraft {
   void write_distribution(std::int32_t node);
   /// Arena nodes below which growth wanted others that were not recorded.
   std::span<const std::int32_t> shortfalls() const { return shortfalls_; }
+  /// Whether a node's children were not recorded (RecordingHeader::nodes are too few), and whether
+  /// only the first of a node's were (RecordingHeader::top_k).
+  bool lacks_nodes() const { return lacks_nodes_; }
+  bool lacks_entries() const { return lacks_entries_; }
   std::int32_t passes() const { return passes_; }  ///< of this step
 
  private:
@@ -102,6 +106,7 @@ class RecordedDraft final : public TextDraft {
   bool stand_ins_ = false;
   std::vector<Node> nodes_;  ///< by arena node
   std::vector<std::int32_t> shortfalls_;
+  bool lacks_nodes_ = false, lacks_entries_ = false;
   std::int32_t passes_ = 0;
 };
 
@@ -137,8 +142,10 @@ struct ReplayedStep {
   /// grown.
   std::int32_t tree_size = 0;
   std::int32_t draft_passes = 0;
-  bool complete = true;      ///< growth asked for nothing that was not recorded
-  bool ended_short = false;  ///< the accepted path ended where it asked for more
+  bool complete = true;        ///< growth asked for nothing that was not recorded
+  bool lacks_nodes = false;    ///< it asked for nodes beyond those recorded at a position
+  bool lacks_entries = false;  ///< it asked for children beyond those recorded of a node
+  bool ended_short = false;    ///< the accepted path ended where it asked for more
 };
 
 /// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
@@ -162,7 +169,8 @@ class Replayer {
 
   /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
   /// All that bears on distributions comes from the recording, which must outlive this object.
-  /// Throws Error(usage) for what generate() refuses, for automatic sizes, and for policy none.
+  /// Throws Error(usage) for what generate() refuses, for automatic sizes, for policy none, and for
+  /// a fixed shape in which a node has more children than were recorded.
   Replayer(const Recording& recording, const GenerateOptions& options);
   /// One that makes the same steps, for another thread. The tree is not planned anew.
   Replayer(const Replayer& like);
@@ -178,6 +186,12 @@ class Replayer {
   const GenerateOptions& options() const { return setting_.options; }
   /// Whether sizes and passes depend on the text's end alone.
   bool has_fixed_shape() const { return setting_.fixed_shape; }
+  // Of the step that is visited:
+  const TokenTree& tree() const { return tree_; }  ///< what of it is on record
+  const Verdict& verdict() const { return verdict_; }
+  /// Tells the trees of the last replayed text apart from others, whatever policy grew them and in
+  /// what order: equal for equal nodes at the same positions.
+  std::uint64_t trees_print() const { return trees_print_; }
 
  private:
   struct Setting {
@@ -193,6 +207,7 @@ class Replayer {
   Replayer(const Recording& recording, Setting setting);
   void grow(const RecordedText& text, std::int32_t position);
   void leave_out_stand_ins();
+  void note_tree(std::int32_t position);
   ReplayedStep judge(const RecordedText& text, std::int32_t position, std::uint64_t seed);
 
   const Recording& recording_;
@@ -207,25 +222,31 @@ class Replayer {
   std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
   TreePart part_;
   Verdict verdict_;
-  std::vector<std::int32_t> next_;  ///< by walk: the position of its next step
+  std::uint64_t trees_print_ = 0;
+  std::vector<std::uint64_t> node_prints_;  ///< scratch
+  std::vector<std::int32_t> next_;          ///< by walk: the position of its next step
 };
 
 // A setting replayed over all texts of a recording: the row of a table.
 
 struct ReplayRow {
-  std::string policy, acceptance;   ///< acceptance: "greedy" at temperature 0
+  std::string policy;               ///< as studies name it: "dyspec-plain"
+  std::string acceptance;           ///< "greedy" at temperature 0
+  std::string planned_for;          ///< sequoia: what its trees were planned for, in words
   std::int32_t requested_size = 0;  ///< 0: as the policy's tree or widths say
   double temperature = 0.0;
   std::int64_t steps = 0;
-  /// Tokens judged good per step, bonus included: a ratio of sums, its interval by bootstrap over
-  /// prompts.
+  /// Tokens kept per step, bonus included: a ratio of sums, its interval by bootstrap over prompts.
+  /// Recordings ignore end tokens, so that nothing stands behind one.
   Estimate accepted_length;
   Estimate accepted_share;        ///< accepted draft tokens of all drafted
   bool fixed_shape = false;       ///< the policy's: the next two are then a run's own
   double draft_passes = 0.0;      ///< per step; else of what could be grown
   double tree_size = 0.0;         ///< likewise
   double unrecorded_share = 0.0;  ///< of steps whose tree wants nodes that are not on record
+  double lacks_nodes_share = 0.0, lacks_entries_share = 0.0;  ///< of these, for want of what
   double short_share = 0.0;       ///< of steps whose accepted path ended at such a place
+  std::uint64_t trees_print = 0;  ///< equal for rows whose trees are the same at every step
 };
 
 /// Replays every text `seeds` times (seeds 0, 1, ...; once where the noise is the recording's).
@@ -233,6 +254,15 @@ struct ReplayRow {
 /// threads. Throws Error(usage) as Replayer does.
 ReplayRow replay_all(const Recording& recording, const GenerateOptions& options, std::int32_t seeds,
                      const std::function<bool()>& stop = {}, int threads = 1);
+
+/// Names rows of one rule whose trees are the same at every step, a line each: "identical trees:
+/// chain 4, specinfer fixed (coupled)".
+std::vector<std::string> identical_rows(const std::vector<ReplayRow>& rows);
+
+/// What readers should know of the rows, a line each: trees that are identical, what Sequoia's were
+/// planned for, and which option of `coppice record` leaves steps short.
+std::vector<std::string> replay_notes(const std::vector<ReplayRow>& rows,
+                                      const RecordingHeader& header);
 
 /// For people.
 Table replay_table(const std::vector<ReplayRow>& rows);

@@ -48,6 +48,7 @@ void RecordedDraft::begin(const RecordedText& text, std::int32_t position, Child
   distributions_.reset();
   nodes_.clear();
   shortfalls_.clear();
+  lacks_nodes_ = lacks_entries_ = false;
   passes_ = 0;
 }
 
@@ -86,6 +87,7 @@ void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_
       __builtin_prefetch(at.children.data());
     } else {
       shortfalls_.push_back(node);
+      lacks_nodes_ |= !is_stand_in(arena, node);
     }
   }
 }
@@ -98,6 +100,7 @@ std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*arena*/, std::
   if (at.place.recorded()) {
     if (!has_others(node)) return std::nullopt;
     shortfalls_.push_back(node);
+    lacks_entries_ = true;
   }
   if (!stand_ins_) return std::nullopt;
   // Of so small a D that no policy finds its node's mass or its path's probability used up.

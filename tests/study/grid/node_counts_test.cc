@@ -47,6 +47,25 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
   EXPECT_FALSE(counts.by_position.contains({1, 2}));
 }
 
+// Behind an end token the judge went on: nothing there counts.
+TEST(NodeCounts, NothingBehindAnEndTokenCounts) {
+  TokenTree tree;
+  tree.reset(0);
+  const std::int32_t end = tree.add(0, 2, 0, 0.5f, 1.0, 0.3f);
+  tree.add(end, 4, 0, 0.8f, 0.2);
+  const std::array<std::int32_t, 1> path = {end};
+  NodeCounts goes_on, ends;
+  goes_on.add(tree, path);
+  ends.add(tree, path, true);
+  EXPECT_EQ(goes_on.total().examined, 2);
+  EXPECT_EQ(ends.total().examined, 1);
+  EXPECT_EQ(ends.total().accepted, 1);
+  EXPECT_FALSE(ends.by_position.contains({2, 0}));
+  const std::size_t bin = probability_bin(static_cast<double>(0.3f), number_bins);
+  EXPECT_EQ(goes_on.by_number.at(bin).tokens, 2) << "the bonus token";
+  EXPECT_EQ(ends.by_number.at(bin).tokens, 1) << "the end token alone";
+}
+
 // Chances are those of the shares that beliefs leave, by the numbers where these are known; a step
 // counts with its first child's number.
 TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
@@ -57,7 +76,7 @@ TEST(NodeCounts, CountsWhatGrowthReckonedWith) {
   const std::array<std::int32_t, 1> path = {b};
   const AcceptanceCalibration calibration;
   NodeCounts counts, plain;
-  counts.add(tree, path, &calibration);
+  counts.add(tree, path, false, &calibration);
   plain.add(tree, path);
   const double first = calibration.child(0, 0.5, static_cast<double>(0.93f)),
                second = calibration.child(1, 0.4, static_cast<double>(0.12f));
@@ -105,7 +124,7 @@ TEST(NodeCounts, APerfectDraftInTheEngine) {
   std::int64_t good = 0, steps = 0;
   inside(engine).observer = [&](const StepView& step) {
     if (!step.is_step()) return;
-    counts.add(step.tree, step.verdict.path);
+    counts.add(step.tree, step.kept_path(), step.ends_in_tree());
     good += static_cast<std::int64_t>(step.verdict.path.size());
     ++steps;
   };

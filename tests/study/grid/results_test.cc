@@ -36,6 +36,7 @@ Result some_result(const std::string& prompt, std::int32_t round = 0) {
   result.nodes.by_position[{1, 0}] = {20, 14, 3.5};
   result.tree_sizes = {8, 16, 8, 8, 8, 8, 0};
   result.accepted = {2, 8, 1, 1, 1, 1, 0};
+  result.kept = {3, 9, 2, 2, 2, 1, 1};  // an end token within a tree
   result.device = "cpu";
   result.dtype = "f32";
   return result;
@@ -83,7 +84,7 @@ TEST_F(ResultsFile, ComesBackAsItWas) {
   EXPECT_EQ(back.decoded(), 2);
   EXPECT_EQ(back.steps(), 7);
   EXPECT_EQ(back.drafted(), 56);
-  EXPECT_EQ(back.kept_tokens(), 21);
+  EXPECT_EQ(back.kept_tokens(), 20);
   EXPECT_TRUE(results.has(cell, "c", 1));
   EXPECT_FALSE(results.has(cell, "c", 0));
   EXPECT_FALSE(results.has(cell, "b", 1));

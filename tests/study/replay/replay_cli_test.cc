@@ -58,11 +58,15 @@ TEST_F(ReplayCommand, RecordsAndReplays) {
   EXPECT_NE(recorded.err.find("2 of 2 texts"), std::string::npos);
   const Result r =
       run("replay '" + file("a.rec") +
-          "' --policies dyspec,chain,expand-rerank --tree-sizes 3,8 --seeds 2 --csv '" +
+          "' --policies dyspec-plain,chain,expand-rerank --tree-sizes 3,8 --seeds 2 --csv '" +
           file("a.csv") + "'");
   ASSERT_EQ(r.code, 0) << r.err;
   // Two policies of two sizes by two rules, one policy by one; the names of the columns and a rule.
-  EXPECT_EQ(std::count(r.out.begin(), r.out.end(), '\n'), 2 + 10) << r.out;
+  const std::string table = r.out.substr(0, r.out.find("% of a row's steps"));
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 2 + 10) << r.out;
+  EXPECT_NE(r.out.find("not among the 24 recorded at each position; record with more --nodes"),
+            std::string::npos)
+      << r.out;
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;  // what was left out, once
   EXPECT_NE(r.err.find("left out: "), std::string::npos) << r.err;
   const std::string csv = bytes_of(file("a.csv"));
@@ -77,6 +81,36 @@ TEST_F(ReplayCommand, RecordsAndReplays) {
   EXPECT_EQ(run(record()).code, 0);
   EXPECT_EQ(bytes_of(file("a.rec")), whole);
   expect_error(record("--top-k 3 "), 2, "another request (target_params");
+}
+
+TEST_F(ReplayCommand, NamesPoliciesAsStudiesDoAndTreesThatAreTheSame) {
+  ASSERT_EQ(run(record()).code, 0);
+  const std::string replay = "replay '" + file("a.rec") + "' ";
+  const Result usual = run(replay);
+  EXPECT_NE(usual.out.find("dyspec-plain"), std::string::npos) << usual.out;
+  EXPECT_EQ(usual.out.find("dyspec "), std::string::npos) << usual.out;
+  EXPECT_EQ(usual.err, "");
+  const Result learns = run(replay + "--policies dyspec --tree-sizes 4 --acceptance coupled");
+  EXPECT_EQ(learns.code, 0);
+  EXPECT_NE(learns.out.find("dyspec-plain"), std::string::npos) << learns.out;
+  EXPECT_EQ(learns.err,
+            "coppice: dyspec learns within a run, which does not replay: dyspec-plain is replayed "
+            "in its place\n");
+  const Result same = run(replay + "--policies specinfer,chain --tree-sizes 3 --widths 1,1,1");
+  EXPECT_NE(same.out.find("identical trees: specinfer fixed, chain 3 (rejection)\n"),
+            std::string::npos)
+      << same.out;
+  EXPECT_NE(same.out.find("(coupled)"), std::string::npos) << same.out;
+  const Result other = run(replay + "--policies specinfer,chain --tree-sizes 4 --widths 2,1,1");
+  EXPECT_EQ(other.out.find("identical trees"), std::string::npos) << other.out;
+  const Result planned = run(replay + "--policies sequoia --tree-sizes 6");
+  EXPECT_NE(planned.out.find("sequoia's trees (rejection) are planned for this recording's own"),
+            std::string::npos)
+      << planned.out;
+  EXPECT_NE(planned.out.find("parted in 2"), std::string::npos) << planned.out;
+  expect_error(replay + "--policies specinfer --widths 9", 2,
+               "asks for 9 children of a node, and of each the recording holds the first 8; record "
+               "with --entries 9");
 }
 
 TEST_F(ReplayCommand, WidthsMayRepeat) {

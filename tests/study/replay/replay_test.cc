@@ -8,9 +8,11 @@
 #include <map>
 #include <numeric>
 
+#include "drafting/sequoia.h"
 #include "engine/check_speculation.h"
 #include "reference/files.h"
 #include "study/grid/runner.h"
+#include "study/replay/own_acceptance.h"
 #include "study/replay/recorded_pair.h"
 
 namespace coppice::testing {
@@ -361,7 +363,7 @@ TEST_F(Replay, SummariesAreSumsOfSteps) {
   const std::string names = csv.substr(0, csv.find('\n')), figures = csv.substr(names.size() + 1);
   EXPECT_EQ(std::count(names.begin(), names.end(), ','),
             std::count(figures.begin(), figures.end(), ','));
-  EXPECT_EQ(figures.rfind("dyspec,6,rejection,0.9,", 0), 0u);
+  EXPECT_EQ(figures.rfind("dyspec-plain,6,rejection,0.9,", 0), 0u);
 }
 
 // Walks that are made together share grown trees, and no more.
@@ -477,6 +479,52 @@ TEST_F(Replay, WithoutAStepThereAreNoFigures) {
   EXPECT_EQ(row.steps, 0);
   EXPECT_EQ(to_text(study::replay_table({row})).find("nan"), std::string::npos);
   EXPECT_EQ(to_csv(study::replay_csv({row})).find("nan"), std::string::npos);
+}
+
+// Sequoia's tree for a text is planned for the acceptance that the other texts show, counted here
+// once more from steps of the replayer, and never by what the text itself shows.
+TEST_F(Replay, SequoiaIsPlannedForTheRecordingsOwnAcceptance) {
+  const Recording recording = recorded(record_options(0.9, 96, 8), 7);
+  GenerateOptions options;
+  options.speculation = Sequoia{12};
+  const study::PlannedSettings planned = study::planned_settings(recording, options, 3, {});
+  ASSERT_EQ(planned.settings.size(), 5u);
+  GenerateOptions wide = options;
+  wide.speculation = SpecInferWidths{{8, 1, 1, 1}};
+  Replayer replayer(recording, wide);
+  for (std::size_t part = 0; part < 5; ++part) {
+    std::vector<std::int64_t> judged(8, 0), accepted(8, 0);
+    for (std::size_t t = 0; t < recording.texts.size(); ++t) {
+      if (t % 5 == part) continue;
+      replayer.replay(recording.texts[t], 0, 3, [&](std::uint64_t, const ReplayedStep&) {
+        const TokenTree& tree = replayer.tree();
+        std::int32_t parent = 0;
+        for (std::size_t depth = 0; parent >= 0; ++depth) {
+          const auto& path = replayer.verdict().path;
+          const std::int32_t next = depth < path.size() ? path[depth] : -1;
+          for (std::int32_t n = 1; n < tree.nodes(); ++n) {
+            if (tree.parent[n] != parent) continue;
+            if (next >= 0 && tree.rank[n] > tree.rank[next]) continue;
+            ++judged[static_cast<std::size_t>(tree.rank[n])];
+            accepted[static_cast<std::size_t>(tree.rank[n])] += n == next ? 1 : 0;
+          }
+          parent = next;
+        }
+      });
+    }
+    std::vector<double> wanted = estimate_acceptance(accepted, judged);
+    while (wanted.back() == 0.0) wanted.pop_back();
+    EXPECT_EQ(std::get<Sequoia>(planned.settings[part].speculation).acceptance, wanted) << part;
+  }
+  const study::ReplayRow row = study::replay_all(recording, options, 3);
+  EXPECT_NE(row.planned_for.find("the texts parted in 5"), std::string::npos) << row.planned_for;
+  // One text has no others: it says so. A vector that is given stays.
+  Recording one = recording;
+  one.texts.resize(1);
+  EXPECT_NE(study::planned_settings(one, options, 1, {}).planned_for.find("holds no other"),
+            std::string::npos);
+  std::get<Sequoia>(options.speculation).acceptance = {0.5, 0.2};
+  EXPECT_TRUE(study::planned_settings(recording, options, 3, {}).planned_for.empty());
 }
 
 // A prompt of one token has nothing for the first token to come with: its steps begin there.
