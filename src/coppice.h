@@ -392,11 +392,11 @@ class COPPICE_API Engine {
 
 /// A text that grows call by call: each generate() appends the prompt, which may be empty if there
 /// are tokens, to what is there, then the tokens it returns (not an end token, not what reached
-/// into a stop text). A prompt given as text goes on with what is there: the tokenizer puts no space
-/// of its own before it. Between calls its KV stays in memory, where other texts find it, too, until
-/// texts lack memory: the least recently used goes first, and is computed again when it is needed.
-/// A call that throws leaves it as it was, but that under Acceptance::rejection the next one has
-/// other random numbers. Statistics::prompt_tokens counts all tokens before the new ones.
+/// into a stop text). A prompt given as text goes on with what is there: the tokenizer puts no
+/// space of its own before it. Between calls its KV stays in memory, where other texts find it,
+/// too, until texts lack memory: the least recently used goes first, and is computed again when it
+/// is needed. A call that throws leaves it as it was, but that under Acceptance::rejection the next
+/// one has other random numbers. Statistics::prompt_tokens counts all tokens before the new ones.
 /// Move-only, as Engine. A callback of its own generate() may not call generate() on it, which
 /// throws Error(usage), but may move or destroy it: the call goes on to its end.
 class COPPICE_API Sequence {

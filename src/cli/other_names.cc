@@ -152,7 +152,7 @@ std::string_view aliased(std::string_view typed) {
 Translation translated(std::string_view typed) {
   const OtherNames* const row = row_of(typed);
   return row == nullptr || row->meaning == Meaning::same ? Translation{}
-                                                : Translation{row->option, row->remark};
+                                                         : Translation{row->option, row->remark};
 }
 
 }  // namespace coppice::cli
