@@ -56,7 +56,7 @@ struct ModelConfig {
   std::vector<RopeSpec> ropes;
   bool scaled_embeddings = false;  ///< times sqrt(hidden_size)
   float final_soft_cap = 0.0f;     ///< of logits; 0: none
-  bool tie_word_embeddings = false;
+  bool tie_word_embeddings = false;  ///< of the files, once settle_head() has seen them
   bool qkv_bias = false;
   bool output_bias = false;  ///< of o_proj
   bool mlp_bias = false;
@@ -68,7 +68,7 @@ struct ModelConfig {
   std::vector<std::string> unsupported;
 };
 
-/// Reads and checks DIR/config.json (and generation_config.json if there). Throws
+/// Reads and checks DIR/config.json (and the ids of generation_config.json if there). Throws
 /// Error(failure) naming file, field, value and remedy. A feature coppice cannot run is listed
 /// in `unsupported`, not thrown, so that `coppice info` can describe the folder.
 ModelConfig read_config(const std::filesystem::path& dir);

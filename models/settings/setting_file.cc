@@ -66,26 +66,26 @@ std::vector<std::string> SettingFile::keys(std::string_view inside) const {
   return std::move(order).keys();
 }
 
-const nlohmann::json* SettingFile::find(const char* key) const {
+const nlohmann::json* SettingFile::find(const std::string& key) const {
   const auto found = object_->find(key);
   return found == object_->end() ? nullptr : &*found;
 }
 
-std::optional<bool> SettingFile::flag(const char* key) const {
+std::optional<bool> SettingFile::flag(const std::string& key) const {
   const nlohmann::json* const value = find(key);
   if (value == nullptr || value->is_null()) return std::nullopt;
   if (!value->is_boolean()) refuse(key, "true or false");
   return value->get<bool>();
 }
 
-std::optional<std::string> SettingFile::text(const char* key) const {
+std::optional<std::string> SettingFile::text(const std::string& key) const {
   const nlohmann::json* const value = find(key);
   if (value == nullptr || value->is_null()) return std::nullopt;
   if (!value->is_string()) refuse(key, "a text");
   return value->get<std::string>();
 }
 
-void SettingFile::refuse(const char* key, const char* wanted) const {
+void SettingFile::refuse(const std::string& key, const char* wanted) const {
   throw_failure(
       cat(where(), ": ", key, " ", shown(*find(key)), " is not ", wanted, "; correct it"));
 }

@@ -41,17 +41,17 @@ class SettingFile {
   const nlohmann::json& object() const { return *object_; }
 
   /// The value of a key, or nullptr if the file has none; null is a value.
-  const nlohmann::json* find(const char* key) const;
-  bool has(const char* key) const { return find(key) != nullptr; }
+  const nlohmann::json* find(const std::string& key) const;
+  bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Keys in the order of the file: its own, or those of the object in the key `inside`.
   std::vector<std::string> keys(std::string_view inside = {}) const;
   /// True or false; std::nullopt if the key is missing or null.
-  std::optional<bool> flag(const char* key) const;
+  std::optional<bool> flag(const std::string& key) const;
   /// A text; std::nullopt if the key is missing or null.
-  std::optional<std::string> text(const char* key) const;
+  std::optional<std::string> text(const std::string& key) const;
 
   /// Throws Error(failure): "FILE: KEY VALUE is not WANTED; correct it".
-  [[noreturn]] void refuse(const char* key, const char* wanted) const;
+  [[noreturn]] void refuse(const std::string& key, const char* wanted) const;
 
  private:
   std::string name_;

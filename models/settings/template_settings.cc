@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 
 constexpr const char* own_file = "chat_template.jinja";
 constexpr const char* more_folder = "additional_chat_templates";
-constexpr std::string_view usual = "default";
+constexpr std::string_view default_name = "default";
 
 struct Named {
   std::string name;  ///< empty: the only one, which has none
@@ -28,7 +28,7 @@ struct Named {
 std::vector<Named> template_files(const fs::path& dir) {
   std::vector<Named> found;
   if (is_there(dir / own_file))
-    found.push_back({std::string(usual), "", (dir / own_file).string()});
+    found.push_back({std::string(default_name), "", (dir / own_file).string()});
   std::error_code status;
   std::vector<Named> more;
   for (fs::directory_iterator entry(dir / more_folder, status), end; !status && entry != end;
@@ -73,14 +73,14 @@ Named chosen(const fs::path& dir, std::vector<Named> all, const std::string& nam
                       "tokenizer_config.json); add the one that it was trained with, or use "
                       "--no-template for raw text"));
   }
-  const std::string wanted = name.empty() ? std::string(usual) : name;
+  const std::string wanted = name.empty() ? std::string(default_name) : name;
   std::string known;
   for (Named& one : all) {
     const bool only = name.empty() && all.size() == 1;
     if (only || (one.name == wanted && !one.name.empty())) return std::move(one);
     known += (known.empty() ? "" : ", ") + one.name;
   }
-  if (all.size() == 1 && (all.front().name.empty() || all.front().name == usual)) {
+  if (all.size() == 1 && (all.front().name.empty() || all.front().name == default_name)) {
     throw_failure(cat(quote(all.front().where),
                       ": the folder has this one chat template and none of the name ", quote(name),
                       "; leave --template-name out"));
@@ -121,7 +121,7 @@ SettingNotes template_notes(const fs::path& dir) {
   }
   for (const Named& one : config_templates(config)) {
     notes.obeyed.push_back(
-        {config.name(), "chat_template", one.name.empty() ? std::string(usual) : one.name});
+        {config.name(), "chat_template", one.name.empty() ? std::string(default_name) : one.name});
   }
   return notes;
 }

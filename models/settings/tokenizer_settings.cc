@@ -72,7 +72,7 @@ class Reader {
     } else if (file.is_there() && !file.object().empty()) {
       for (const auto& [name, value] : file.object().items()) {
         // What the files repeat of each other is no loss.
-        const Json* same = config_.find(name.c_str());
+        const Json* same = config_.find(name);
         if (same != nullptr && *same == value) continue;
         if (&file == &added_ && decoder_has(name)) continue;
         if (is_special_name(name) && text_of(value) == named_text(name)) continue;
@@ -185,7 +185,7 @@ class Reader {
 
   /// "bos_token" and the like, and names of a model's own that end so.
   void read_named(const SettingFile& file, const std::string& key) {
-    const Json& value = *file.find(key.c_str());
+    const Json& value = *file.find(key);
     if (!is_token_name(key) || (!is_special_name(key) && !value.is_string())) return;
     std::erase_if(out_.named, [&](const auto& one) { return one.first == key; });
     std::erase_if(names_, [&](const auto& one) { return one.first == key; });
@@ -281,7 +281,7 @@ class Reader {
   void read_added() {
     for (const auto& [content, value] : added_.object().items()) {
       const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
-      if (!fits) added_.refuse(content.c_str(), "a token id");
+      if (!fits) added_.refuse(content, "a token id");
       AddedTokenSetting token;
       token.where = cat(added_.where(), ": ", quote(content));
       token.content = content;
@@ -339,7 +339,7 @@ class Reader {
 
 /// Names keys of tokenizer_config.json that would change tokens or text and are not looked at.
 void Reader::note_rest() {
-  static const std::set<std::string, std::less<>> silent = {
+  static const std::set<std::string, std::less<>> known = {
       // read here, or with the chat template
       "add_bos_token", "add_eos_token", "legacy", "add_prefix_space", "added_tokens_decoder",
       "extra_special_tokens", "additional_special_tokens", "chat_template", "tokenizer_class",
@@ -354,7 +354,7 @@ void Reader::note_rest() {
       "merges_file", "image_size", "fast_tokenizer_files"};
   for (const auto& [key, value] : config_.object().items()) {
     const bool off = value.is_null() || value == false;
-    if (off || silent.contains(key) || key.starts_with("_") || is_token_name(key)) continue;
+    if (off || known.contains(key) || key.starts_with("_") || is_token_name(key)) continue;
     ignore(config_, key);
   }
 }

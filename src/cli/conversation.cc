@@ -80,7 +80,7 @@ po::options_description conversation_options() {
                   "a system message before the first one")(
       "no-template", "raw text instead of the target's chat template")(
       "template-name", po::value<std::string>()->value_name("NAME"),
-      "which of the templates in tokenizer_config.json; if not given, the default one")(
+      "which of the folder's chat templates; if not given, the default one")(
       "template-value",
       po::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
       "a name for the template, such as enable_thinking=false (may be given several times)");

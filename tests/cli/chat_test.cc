@@ -320,6 +320,30 @@ TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
             "coppice: generation_config.json: temperature 0.7, top-k 50\n");
 }
 
+TEST_F(ChatCommand, NamesRecommendationsThatItDoesNotObey) {
+  const auto target = folder_.path() / "target";
+  std::filesystem::create_directory(target);
+  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
+    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
+  }
+  std::filesystem::remove(target / "generation_config.json");
+  written("target/generation_config.json",
+          R"({"eos_token_id": 2, "suppress_tokens": [66], "max_length": 40,
+              "no_repeat_ngram_size": 0, "typical_p": 0.9})");
+  const std::string told =
+      "coppice: generation_config.json: not obeyed, since coppice does not know: max_length, "
+      "suppress_tokens\n";
+  const std::string options = "--target '" + target.string() +
+                              "' --draft none --device cpu --threads 1 --max-new-tokens 2 ";
+  EXPECT_EQ(run("generate --chat --prompt x " + options).err, told);
+  // Raw text is continued by the options alone.
+  EXPECT_EQ(run("generate --prompt x " + options).err, "");
+  const std::string lines = written("lines.jsonl", "{\"prompt\": \"x\"}\n");
+  EXPECT_NE(run("generate --chat --batch '" + lines + "' " + options).err.find(told),
+            std::string::npos);
+  EXPECT_NE(talk("chat " + options, "x\n").err.find(told), std::string::npos);
+}
+
 TEST_F(ChatCommand, HelpSaysWhereItsDefaultsComeFrom) {
   for (const char* command : {"generate", "chat"}) {
     EXPECT_NE(run(std::string(command) + " --help").out.find("generation_config.json"),

@@ -48,6 +48,36 @@ TEST_F(Info, SaysWhetherADraftFits) {
   expect_error("info --format json --tree-size 0 " + target, 2, "tree-size 0");
 }
 
+TEST_F(Info, ListsSettingsThatAreObeyedAndThoseThatAreNot) {
+  using Json = nlohmann::json;
+  const std::filesystem::path dir = folder("model");
+  write_tiny_model(dir, TinyModel{});
+  write_file(dir / "generation_config.json",
+             R"({"do_sample": true, "temperature": 0.5, "suppress_tokens": [3], "eos_token_id": 5,
+                 "transformers_version": "5.0.0"})");
+  write_file(dir / "tokenizer_config.json", R"({"legacy": true, "tokenizer_class": "LlamaTokenizer",
+                 "split_special_tokens": true, "model_max_length": 9})");
+  const std::string options = "info '" + dir.string() + "' ";
+  const Result text = run(options), json_text = run(options + "--format json");
+  ASSERT_EQ(json_text.code, 0) << json_text.err;
+  for (const char* line :
+       {"\nobeyed          generation_config.json: eos_token_id 5; temperature 0.5; top_k 50",
+        "\nobeyed          tokenizer_config.json: legacy true\n",
+        "\nnot obeyed      generation_config.json: suppress_tokens\n",
+        "\nnot obeyed      tokenizer_config.json: split_special_tokens\n"}) {
+    EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
+  }
+  EXPECT_EQ(text.out.find("transformers_version"), std::string::npos);
+  const Json settings = Json::parse(json_text.out).at("settings");
+  EXPECT_EQ(settings.at("not_obeyed"),
+            Json::parse(R"([{"file": "generation_config.json", "name": "suppress_tokens"},
+                            {"file": "tokenizer_config.json", "name": "split_special_tokens"}])"));
+  const Json temperature = {
+      {"file", "generation_config.json"}, {"name", "temperature"}, {"value", "0.5"}};
+  const Json& obeyed = settings.at("obeyed");
+  EXPECT_NE(std::find(obeyed.begin(), obeyed.end(), temperature), obeyed.end());
+}
+
 TEST_F(Info, AsJsonSaysWhatTheTextSays) {
   using Json = nlohmann::json;
   const std::string options = "info '" + (stories() / "target").string() + "' --draft '" +

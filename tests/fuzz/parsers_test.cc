@@ -25,6 +25,8 @@
 #include "models/model.h"
 #include "models/model_folder.h"
 #include "models/safetensors.h"
+#include "models/settings/template_settings.h"
+#include "models/settings/tokenizer_settings.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/files.h"
 #include "reference/naive_device.h"
@@ -96,6 +98,24 @@ TEST_F(Parsers, Configs) {
   for (const auto& [name, family] : testing::tiny_families()) {
     expect_sound(file("config.json"), tiny_model_config(family), rounds / 15, load);
   }
+}
+
+TEST_F(Parsers, SettingsOfTokenizers) {
+  const auto load = [&] {
+    read_tokenizer_settings(folder_.path());
+    read_template_settings(folder_.path());
+  };
+  write_file(file("chat_template.jinja"), "{{ messages }}");
+  const std::string config = R"({"bos_token": {"content": "<s>", "lstrip": true}, "legacy": false,
+      "added_tokens_decoder": {"7": {"content": "a", "special": true, "rstrip": true}},
+      "extra_special_tokens": {"image_token": "i"}, "add_prefix_space": true, "x_token": "x",
+      "chat_template": [{"name": "default", "template": "t"}], "tokenizer_class": "LlamaTokenizer"})";
+  expect_sound(file("tokenizer_config.json"), config, rounds, load);
+  fs::remove(file("tokenizer_config.json"));
+  expect_sound(file("special_tokens_map.json"),
+               R"({"eos_token": {"content": "</s>"}, "additional_special_tokens": ["a", "b"]})",
+               rounds, load);
+  expect_sound(file("added_tokens.json"), R"({"<a>": 258, "<b>": 259})", rounds, load);
 }
 
 // What `coppice info` says of a folder, by headers alone, is what loading says of it.
