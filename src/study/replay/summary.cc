@@ -94,7 +94,7 @@ std::string size_text(const ReplayRow& row) {
 }
 
 /// As studies name it. What a run learns does not replay: these policies grow by plain values.
-std::string study_name(const Speculation& speculation) {
+std::string name_in_studies(const Speculation& speculation) {
   if (std::holds_alternative<Dyspec>(speculation)) return policy_name(Policy::dyspec, true);
   if (std::holds_alternative<DyspecThreshold>(speculation)) {
     return policy_name(Policy::dyspec_threshold, true);
@@ -121,7 +121,7 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   const bool greedy = settled.sampling.temperature == 0.0;
   const bool sampled = !greedy && settled.acceptance == Acceptance::rejection;
   ReplayRow row;
-  row.policy = study_name(settled.speculation);
+  row.policy = name_in_studies(settled.speculation);
   row.planned_for = planned.planned_for;
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
   row.requested_size = asked_size(settled.speculation);
