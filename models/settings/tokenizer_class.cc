@@ -14,9 +14,9 @@ std::string text_in(const SettingFile& file, const char* key) {
 TokenizerClass class_named(std::string_view name) {
   constexpr std::string_view fast = "Fast";
   if (name.ends_with(fast)) name.remove_suffix(fast.size());
-  if (name == "LlamaTokenizer") return TokenizerClass::llama;
-  if (name == "GemmaTokenizer") return TokenizerClass::gemma;
-  if (name == "Qwen2Tokenizer") return TokenizerClass::qwen2;
+  if (name == "LlamaTokenizer") return TokenizerClass::llama_tokenizer;
+  if (name == "GemmaTokenizer") return TokenizerClass::gemma_tokenizer;
+  if (name == "Qwen2Tokenizer") return TokenizerClass::qwen2_tokenizer;
   return TokenizerClass::backend;
 }
 
@@ -26,34 +26,35 @@ TokenizerClass tokenizer_class_of(const SettingFile& config, const SettingFile& 
   const std::string type = text_in(config, "model_type");
   // Whatever class these name is not the one that fits their files.
   if (type == "mistral" || type == "phi3") return TokenizerClass::backend;
-  if (type == "qwen2") return TokenizerClass::qwen2;
+  if (type == "qwen2") return TokenizerClass::qwen2_tokenizer;
   std::string named = text_in(tokenizer_config, "tokenizer_class");
   if (named.empty()) named = text_in(config, "tokenizer_class");
   if (!named.empty()) return class_named(named);
-  if (type == "qwen3") return TokenizerClass::qwen2;
-  if (type == "gemma2" || type == "gemma3" || type == "gemma3_text") return TokenizerClass::gemma;
+  if (type == "qwen3") return TokenizerClass::qwen2_tokenizer;
+  if (type == "gemma2" || type == "gemma3" || type == "gemma3_text")
+    return TokenizerClass::gemma_tokenizer;
   return TokenizerClass::backend;
 }
 
 std::span<const std::pair<const char*, const char*>> default_tokens(TokenizerClass kind) {
   using Tokens = std::pair<const char*, const char*>;
-  static constexpr Tokens llama[] = {
+  static constexpr Tokens llama_tokens[] = {
       {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
-  static constexpr Tokens gemma[] = {{"bos_token", "<bos>"},
-                                     {"eos_token", "<eos>"},
-                                     {"unk_token", "<unk>"},
-                                     {"pad_token", "<pad>"},
-                                     {"mask_token", "<mask>"}};
-  static constexpr Tokens qwen2[] = {{"eos_token", "<|endoftext|>"},
-                                     {"unk_token", "<|endoftext|>"},
-                                     {"pad_token", "<|endoftext|>"}};
+  static constexpr Tokens gemma_tokens[] = {{"bos_token", "<bos>"},
+                                            {"eos_token", "<eos>"},
+                                            {"unk_token", "<unk>"},
+                                            {"pad_token", "<pad>"},
+                                            {"mask_token", "<mask>"}};
+  static constexpr Tokens qwen2_tokens[] = {{"eos_token", "<|endoftext|>"},
+                                            {"unk_token", "<|endoftext|>"},
+                                            {"pad_token", "<|endoftext|>"}};
   switch (kind) {
-    case TokenizerClass::llama:
-      return llama;
-    case TokenizerClass::gemma:
-      return gemma;
-    case TokenizerClass::qwen2:
-      return qwen2;
+    case TokenizerClass::llama_tokenizer:
+      return llama_tokens;
+    case TokenizerClass::gemma_tokenizer:
+      return gemma_tokens;
+    case TokenizerClass::qwen2_tokenizer:
+      return qwen2_tokens;
     case TokenizerClass::backend:
       break;
   }

@@ -106,14 +106,14 @@ class Reader {
       if (obeyed) obey(config_, key, shown(*value));
     };
     switch (out_.kind) {
-      case TokenizerClass::llama:
+      case TokenizerClass::llama_tokenizer:
         out_.mark = !prefix.value_or(true)   ? WordMark::never
                     : legacy.value_or(false) ? WordMark::always
                                              : WordMark::first;
         note("legacy", true);
         note("add_prefix_space", true);
         break;
-      case TokenizerClass::gemma:
+      case TokenizerClass::gemma_tokenizer:
         out_.mark = WordMark::never;
         break;
       case TokenizerClass::backend:
@@ -121,7 +121,7 @@ class Reader {
         if (given != nullptr && !legacy.value_or(false)) out_.mark = WordMark::first;
         note("legacy", true);
         break;
-      case TokenizerClass::qwen2:
+      case TokenizerClass::qwen2_tokenizer:
         break;
     }
   }

@@ -15,7 +15,7 @@ namespace coppice {
 
 /// The classes of transformers whose rules differ here. `backend` keeps to the tokenizer's own
 /// file; the others rebuild parts of it.
-enum class TokenizerClass { backend, llama, gemma, qwen2 };
+enum class TokenizerClass { backend, llama_tokenizer, gemma_tokenizer, qwen2_tokenizer };
 
 /// Where a word mark is put before a text that does not begin with one.
 enum class WordMark {

@@ -295,7 +295,8 @@ std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file
   const std::string text = read_file(file, "", largest_tokenizer_file);
   JsonObject json = parse_json_object(text, name);
   const bool spells_bytes = text.find("\"ByteLevel\"") != text.npos;
-  if (settings.kind == TokenizerClass::llama && !spells_bytes) rebuild_as_llama(settings, json);
+  if (settings.kind == TokenizerClass::llama_tokenizer && !spells_bytes)
+    rebuild_as_llama(settings, json);
   return std::make_unique<JsonTokenizer>(JsonPlace(*json, name), settings);
 }
 

@@ -188,8 +188,8 @@ class SentencepieceTokenizer final : public Tokenizer {
 
   /// Has coppice put word marks where the settings say something else than the file.
   void adapt(const TokenizerSettings& settings, SentencepieceFile& model, std::string& bytes) {
-    const bool rebuilt =
-        settings.kind == TokenizerClass::llama || settings.kind == TokenizerClass::gemma;
+    const bool rebuilt = settings.kind == TokenizerClass::llama_tokenizer ||
+                         settings.kind == TokenizerClass::gemma_tokenizer;
     if (settings.mark == WordMark::as_file || (!rebuilt && !model.add_dummy_prefix)) return;
     mark_ = settings.mark;
     bytes += without_mark(rebuilt);
