@@ -196,7 +196,9 @@ TEST(Engine, NothingBehindAnEndTokenCountsAsAccepted) {
   EXPECT_NEAR(g.statistics.emitted_per_step, (kept - 1.0) / steps, 1e-12);
   EXPECT_NEAR(g.statistics.accepted_length, (kept - 1.0 + 1.0) / steps, 1e-12);
   EXPECT_EQ(seen, kept);
-  if (!on_cuda()) EXPECT_GT(judged, kept + 3.0) << "the tree was to run on";
+  if (!on_cuda()) {
+    EXPECT_GT(judged, kept + 3.0) << "the tree was to run on";
+  }
   // Under --ignore-eos all of it is text.
   options.ignore_eos = true;
   const Statistics on = engine.generate(prompt, options).statistics;
