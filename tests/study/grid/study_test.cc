@@ -19,12 +19,14 @@
 #include "study/grid/runner.h"
 #include "study/grid/study_file.h"
 #include "study/grid/trace.h"
+#include "study/peaky_model.h"
 #include "study/report/study_report.h"
 
 namespace coppice::study {
 namespace {
 
 namespace fs = std::filesystem;
+using coppice::testing::peaky;
 using coppice::testing::TemporaryFolder;
 using coppice::testing::TinyModel;
 using coppice::testing::TinyPair;
@@ -46,11 +48,6 @@ std::string timeless(const Summary& summary) {
   return text;
 }
 
-TinyModel peaky() {
-  TinyModel model;
-  model.logit_scale = 2.0;
-  return model;
-}
 TinyModel other_seed() {
   TinyModel model;
   model.seed = 9;

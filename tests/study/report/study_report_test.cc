@@ -12,6 +12,7 @@
 #include "engine/pair.h"
 #include "reference/files.h"
 #include "study/figures/text.h"
+#include "study/peaky_model.h"
 #include "study/study.h"
 
 namespace coppice::study {
@@ -19,15 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using coppice::testing::bytes_of;
+using coppice::testing::peaky;
 using coppice::testing::TemporaryFolder;
-using coppice::testing::TinyModel;
 using coppice::testing::TinyPair;
-
-TinyModel peaky() {
-  TinyModel model;
-  model.logit_scale = 2.0;
-  return model;
-}
 
 class Report : public ::testing::Test {
  protected:
