@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <system_error>
+#include <tuple>
 
 #include "base/error.h"
 #include "study/grid/acceptance_cells.h"
@@ -113,9 +115,11 @@ StudyOutcome publish(const std::filesystem::path& folder, const StudyFile& file,
   }
   outcome.texts = static_cast<std::int64_t>(results.results().size());
   outcome.others = results.others();
+  std::set<std::tuple<std::string, std::string, std::int32_t>> there;  // whatever run wrote them
+  for (const Result& one : results.results()) there.emplace(one.cell, one.prompt, one.round);
   const std::size_t asked = file.plan.cells.size() * file.plan.prompts.size() *
                             static_cast<std::size_t>(file.plan.rounds);
-  outcome.missing = static_cast<std::int64_t>(asked) - outcome.texts;
+  outcome.missing = static_cast<std::int64_t>(asked - there.size());
   outcome.prompts = static_cast<std::int32_t>(complete_prompts(results).size());
   write_report(folder, facts_of(file), file.left_out, outcome.summary);
   return outcome;

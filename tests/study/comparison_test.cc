@@ -77,6 +77,21 @@ TEST(Comparison, FourPromptsAreTooFew) {
   EXPECT_TRUE(std::isnan(four.speed.p_holm));
 }
 
+// Each row's speed is taken over its own plain decoding: that of another hour, here, which was five
+// times slower throughout.
+TEST(Comparison, ComparesSpeedupsWhereMachinesDiffer) {
+  std::mt19937_64 random(9);
+  std::vector<PromptColumns> rows = draw(random, 24, 0.25, 0.1);
+  const Tested before = compare_rows(rows, second_less_first)[0].speed;
+  for (Values* seconds : {&rows[1].decode_seconds, &rows[1].plain_seconds}) {
+    for (double& one : *seconds) one *= 5.0;
+  }
+  const Tested after = compare_rows(rows, second_less_first)[0].speed;
+  EXPECT_NEAR(after.estimate.value, before.estimate.value, 1e-12);
+  EXPECT_NEAR(after.estimate.low, before.estimate.low, 1e-12);
+  EXPECT_EQ(after.p, before.p);
+}
+
 // A known case: for a constant denominator the difference is a mean of differences, whose p is that
 // of Student's t. Differences of mean 1 and standard deviation 1.5 on 9 prompts: t = 2, p = 0.0805.
 TEST(Comparison, AgreesWithStudentsTest) {
@@ -92,6 +107,8 @@ TEST(Comparison, AgreesWithStudentsTest) {
       row.steps.push_back(1.0);
       row.decoded.push_back(1.0);
       row.decode_seconds.push_back(1.0);
+      row.plain_decoded.push_back(1.0);
+      row.plain_seconds.push_back(1.0);
     }
   }
   const Comparison c = compare_rows(rows, second_less_first)[0];

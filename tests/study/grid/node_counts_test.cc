@@ -51,7 +51,7 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
 TEST(NodeCounts, NothingBehindAnEndTokenCounts) {
   TokenTree tree;
   tree.reset(0);
-  const std::int32_t end = tree.add(0, 2, 0, 0.5f, 1.0, 0.3f);
+  const std::int32_t end = tree.add(0, 2, 0, 0.5f, 1.0, -1.0f, 0.3f);
   tree.add(end, 4, 0, 0.8f, 0.2);
   const std::array<std::int32_t, 1> path = {end};
   NodeCounts goes_on, ends;
