@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <boost/math/distributions/binomial.hpp>
 #include <limits>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -60,6 +62,13 @@ Figure speedup(const FigureGroup& group) {
     caption +=
         " A star marks a setting that is compared with plain decoding of another run: the machine "
         "may have been faster or slower then.";
+  }
+  std::set<std::string> runs;
+  for (const SummaryRow* row : group.rows) runs.insert(row->run);
+  if (runs.size() > 1) {
+    caption +=
+        " Settings are of several runs, each compared with its own plain decoding: where they "
+        "differ, the machine's state may have, too.";
   }
   return group.named("speedup", chart, caption);
 }

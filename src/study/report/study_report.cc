@@ -118,7 +118,9 @@ std::string runs_sentence(const Summary& summary) {
   for (std::size_t i = 0; i < summary.runs.size(); ++i) {
     words += cat(i == 0 ? "" : ", ", "run ", i + 1, " began ", summary.runs[i]);
   }
-  return words + ". Their tokens/s are those of their own hour; compare speed-ups.";
+  return words +
+         ". Their tokens/s are those of their own hour; compare speed-ups. A star marks "
+         "speed-ups of two runs that are compared.";
 }
 
 std::string sequoia_sentence(const Summary& summary, const std::vector<std::string>& left_out) {

@@ -167,7 +167,9 @@ std::string numbers_of(const Row& row, const std::vector<std::string>& runs) {
 }  // namespace
 
 bool compares_runs(const SummaryRow& a, const SummaryRow& b) {
-  return a.other_runs + b.other_runs > 0 && a.runs_print != b.runs_print;
+  // Every row's plain decoding is 1 by itself.
+  if (a.cell.plain() || b.cell.plain()) return a.other_runs + b.other_runs > 0;
+  return a.runs_print != b.runs_print;
 }
 
 double SummaryRow::microseconds_per_step(double seconds_of_part) const {

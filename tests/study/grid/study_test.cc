@@ -486,6 +486,12 @@ TEST_F(Study, MergedStudiesNameTwoRuns) {
   // Two runs' speed-ups are compared, not their speeds.
   const Comparison& pair = merged.study.summary.comparisons.at(0);
   EXPECT_NEAR(pair.speed.estimate.value, rows[2].speedup.value / rows[3].speedup.value, 1e-9);
+  EXPECT_TRUE(compares_runs(rows[2], rows[3]));
+  EXPECT_FALSE(compares_runs(rows[0], rows[2])) << "with plain decoding of its own run";
+  const Table pairs = comparison_table(merged.study.summary);
+  EXPECT_TRUE(pairs.rows.at(0).at(8).ends_with("*")) << pairs.rows[0][8];
+  const std::string page = testing::bytes_of(out("merged") / "report.html");
+  EXPECT_NE(page.find("Settings are of several runs"), std::string::npos);
 }
 
 /// Writes a copy of a study as a machine would have made it that was `slower` so many times.

@@ -187,6 +187,25 @@ TEST(StudyFigures, LengthsAreSharesOfSteps) {
   EXPECT_TRUE(figures.contains("speedup_t0_rejection"));
 }
 
+// What is compared with another run's plain decoding has a star in the picture of speed-ups, too.
+TEST(StudyFigures, SpeedsOfTwoRunsHaveAStar) {
+  Summary summary = sample();
+  const auto stars = [&](const char* name) {
+    const std::string svg = by_name(figures_of(group_of(summary))).at(name);
+    std::size_t count = 0;
+    for (auto at = svg.find(">*<"); at != svg.npos; at = svg.find(">*<", at + 1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(stars("speedup_t0_rejection"), 0u);
+  summary.rows[2].other_runs = 1;
+  EXPECT_EQ(stars("speedup_t0_rejection"), 1u);
+  EXPECT_EQ(stars("accepted_length_t0_rejection"), 0u) << "lengths do not depend on the clock";
+  for (const Figure& figure : figures_of(group_of(summary))) {
+    const bool says = figure.caption.find("A star marks") != figure.caption.npos;
+    EXPECT_EQ(says, figure.name == "speedup_t0_rejection") << figure.name;
+  }
+}
+
 // Rates of bins of too few tokens are left out.
 TEST(StudyFigures, RatesLieAtTheirMeanProbabilities) {
   Summary summary = sample();
