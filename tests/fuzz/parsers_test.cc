@@ -350,6 +350,7 @@ TEST_F(Parsers, StudyResults) {
   result.draft_passes = 30;
   result.tree_sizes = {8, 16, 0};
   result.accepted = {2, 8, 0};
+  result.kept = {3, 9, 1};
   result.device = "cpu";
   result.dtype = "f32";
   const study::StudyPlan plan{{study::Cell{}}, {{"a", "x"}}, 2};
