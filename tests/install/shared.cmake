@@ -36,7 +36,7 @@ set(functions
   Engine::Engine Engine::~Engine Engine::operator= Engine::load Engine::generate
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize
   Engine::has_tokenizer Engine::has_draft Engine::context_length Engine::vocab_size
-  Engine::load_seconds
+  Engine::load_seconds Engine::warning
   Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::rewind
   Sequence::fork Engine::prefix Engine::cache Engine::drop_cache Prefix::Prefix Prefix::~Prefix
   Prefix::operator= Prefix::begin Prefix::tokens)
