@@ -292,9 +292,9 @@ class Device {
   virtual void leave(int /*former*/) const {}
 
   // --- weights ----------------------------------------------------------------------------
-  /// `bias` is empty or has as many f32 values as all parts have output features.
   /// Prepares for products while the host goes on, as it reads weights, say. They need not come.
   virtual void expect_products(std::span<const ExpectedProduct>) {}
+  /// `bias` is empty or has as many f32 values as all parts have output features.
   /// `max_rows` is the largest number of rows linear() will be called with.
   virtual std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                                      std::int64_t in_features,

@@ -33,7 +33,11 @@ Prefixes prefixes_of(const Checkpoint& checkpoint) {
   constexpr Prefixes text = {"model.", ""};
   for (const Prefixes& found : {text, Prefixes{"language_model.model.", "language_model."},
                                 Prefixes{"model.language_model.", ""}}) {
-    if (checkpoint.find(cat(found.model, "embed_tokens.weight")) != nullptr) return found;
+    // A head may stand for the table.
+    if (checkpoint.find(cat(found.model, "embed_tokens.weight")) != nullptr ||
+        checkpoint.find(cat(found.model, "norm.weight")) != nullptr) {
+      return found;
+    }
   }
   return text;
 }
@@ -157,8 +161,9 @@ StoredWeights::StoredWeights(const ModelConfig& config, const Checkpoint& checkp
   for (const ParameterShape& parameter : parameters) {
     std::string name = stored_name(prefixes, parameter.name);
     if (config.tie_word_embeddings && parameter.name == table_name &&
-        checkpoint.find(name) == nullptr && checkpoint.find(head_name) != nullptr) {
-      name = head_name;
+        checkpoint.find(name) == nullptr &&
+        checkpoint.find(stored_name(prefixes, head_name)) != nullptr) {
+      name = stored_name(prefixes, head_name);
     }
     tensors_.emplace(parameter.name, found(checkpoint, name, parameter));
   }

@@ -106,7 +106,7 @@ SettingNotes template_notes(const fs::path& dir) {
   const std::vector<Named> files = template_files(dir);
   for (const Named& one : files) {
     const fs::path path = one.where;
-    const bool own = path.filename() == own_file && path.parent_path() == dir;
+    const bool own = path == dir / own_file;
     notes.obeyed.push_back({own ? own_file : cat(more_folder, "/", path.filename().string()),
                             "chat_template", one.name});
   }

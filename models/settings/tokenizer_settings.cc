@@ -16,6 +16,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t most_tokens = 1u << 20;
+/// Of tokens with names of their own, which are few.
+constexpr std::size_t most_named = 1024;
 
 constexpr const char* special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};
@@ -144,10 +146,7 @@ class Reader {
     return text == nullptr ? "" : *text;
   }
 
-  bool decoder_has(std::string_view content) const {
-    return std::any_of(by_id_.begin(), by_id_.end(),
-                       [&](const AddedTokenSetting& token) { return token.content == content; });
-  }
+  bool decoder_has(std::string_view content) const { return decoder_texts_.contains(content); }
   bool all_in_decoder(const Json& list) const {
     return list.is_array() && std::all_of(list.begin(), list.end(), [&](const Json& token) {
              return decoder_has(text_of(token));
@@ -187,6 +186,7 @@ class Reader {
   void read_named(const SettingFile& file, const std::string& key) {
     const Json& value = *file.find(key);
     if (!is_token_name(key) || (!is_special_name(key) && !value.is_string())) return;
+    if (names_.size() >= most_named) file.refuse(key, "one of at most 1024 named tokens");
     std::erase_if(out_.named, [&](const auto& one) { return one.first == key; });
     std::erase_if(names_, [&](const auto& one) { return one.first == key; });
     std::erase(out_.nulled, key);
@@ -207,6 +207,7 @@ class Reader {
     const Json* const list = file.find(key);
     if (list == nullptr || list->is_null()) return;
     if (list->is_object()) {
+      if (list->size() > most_named) file.refuse(key, "an object of at most 1024 tokens");
       for (const std::string& name : file.keys(key)) {
         AddedTokenSetting token = token_of(file, key, (*list)[name], true);
         token.only_if_new = true;
@@ -217,6 +218,7 @@ class Reader {
       for (const Json& value : *list) {
         AddedTokenSetting token = token_of(file, key, value, true);
         token.only_if_new = true;
+        extra_texts_.insert(token.content);
         extra_.push_back(std::move(token));
       }
     } else {
@@ -249,6 +251,7 @@ class Reader {
             cat(config_.where(), ": ", key, ": ", quote(name), " is no token id; correct it"));
       }
       token.id = id;
+      decoder_texts_.insert(token.content);
       by_id_.push_back(std::move(token));
     }
     if (!by_id_.empty()) obey(config_, key, cat(by_id_.size(), " tokens"));
@@ -273,12 +276,13 @@ class Reader {
     }
   }
 
-  bool in_extra(std::string_view content) const {
-    return std::any_of(extra_.begin(), extra_.end(),
-                       [&](const AddedTokenSetting& token) { return token.content == content; });
-  }
+  bool in_extra(std::string_view content) const { return extra_texts_.contains(content); }
 
   void read_added() {
+    if (added_.object().size() > most_tokens) {
+      throw_failure(cat(added_.where(), ": ", added_.object().size(), " tokens are more than ",
+                        most_tokens, "; fetch the file again"));
+    }
     for (const auto& [content, value] : added_.object().items()) {
       const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
       if (!fits) added_.refuse(content, "a token id");
@@ -334,6 +338,7 @@ class Reader {
   const bool beside_model_;
   TokenizerSettings out_;
   std::vector<AddedTokenSetting> by_id_, extra_;
+  std::set<std::string, std::less<>> decoder_texts_, extra_texts_;
   std::vector<std::pair<std::string, AddedTokenSetting>> names_;
 };
 

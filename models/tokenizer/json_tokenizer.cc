@@ -294,7 +294,12 @@ std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file
   const std::string name = file.string();
   const std::string text = read_file(file, "", largest_tokenizer_file);
   JsonObject json = parse_json_object(text, name);
-  const bool spells_bytes = text.find("\"ByteLevel\"") != text.npos;
+  const auto uses_bytes = [&](const char* part) {
+    const auto found = json->find(part);
+    return found != json->end() &&
+           found->dump().find("\"type\":\"ByteLevel\"") != std::string::npos;
+  };
+  const bool spells_bytes = uses_bytes("pre_tokenizer") || uses_bytes("decoder");
   if (settings.kind == TokenizerClass::llama_tokenizer && !spells_bytes)
     rebuild_as_llama(settings, json);
   return std::make_unique<JsonTokenizer>(JsonPlace(*json, name), settings);

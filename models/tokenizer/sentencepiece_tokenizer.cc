@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -234,15 +235,16 @@ class SentencepieceTokenizer final : public Tokenizer {
   }
 
   void rename(const TokenizerSettings& settings) {
+    std::unordered_set<std::string> texts;
+    for (const SentencepieceFile::Piece& piece : pieces_) texts.insert(piece.text);
     for (const AddedTokenSetting& token : settings.added) {
       if (!token.id || !is_piece(*token.id) || token.content.empty()) continue;
       SentencepieceFile::Piece& piece = pieces_[static_cast<std::size_t>(*token.id)];
       const bool is_free = piece.kind == PieceKind::control || piece.kind == PieceKind::unused ||
                            piece.kind == PieceKind::user_defined;
-      const bool taken = std::any_of(pieces_.begin(), pieces_.end(), [&](const auto& other) {
-        return other.text == token.content;
-      });
-      if (!is_free || taken) continue;
+      if (!is_free || texts.contains(token.content)) continue;
+      texts.erase(piece.text);
+      texts.insert(token.content);
       piece.text = token.content;
       piece.kind = PieceKind::control;
       bytes_[static_cast<std::size_t>(*token.id)] = token.content;

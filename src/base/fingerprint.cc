@@ -68,13 +68,20 @@ std::string fingerprint_of_folder(const fs::path& folder) {
     throw_failure(cat("model folder ", quote(folder.string()), ": ", error.message(),
                       "; name a Hugging Face model folder"));
   }
+  // Chat templates by name, which belong to what a folder means.
+  std::error_code none;
+  for (fs::directory_iterator entry(folder / "additional_chat_templates", none), end;
+       !none && entry != end; entry.increment(none)) {
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored)) files.push_back(entry->path());
+  }
   std::ranges::sort(files);
   Fingerprint fingerprint;
   for (const fs::path& file : files) {
     const std::uintmax_t bytes = fs::file_size(file, error);
     std::ifstream in(file, std::ios::binary);
     if (error || !in) throw_failure(cat(file.string(), ": cannot be read; check its permissions"));
-    fingerprint.add(file.filename().string());
+    fingerprint.add(file.lexically_relative(folder).string());
     fingerprint.add_number(bytes);
     if (bytes <= whole_up_to) {
       add_part(fingerprint, in, 0, bytes, file);

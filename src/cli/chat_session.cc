@@ -25,7 +25,10 @@ Generation ChatSession::retry(const PieceCallback& callback, const std::stop_tok
   const chat::Value answer = conversation_.remove_last();
   taken_back_ = true;
   try {
-    return go_on(callback, stop);
+    Generation result = go_on(callback, stop);
+    // The answer that this one replaces began the same turn.
+    if (turns_.size() > 1) turns_.erase(turns_.end() - 2);
+    return result;
   } catch (...) {
     conversation_.add(answer);
     throw;
@@ -35,6 +38,12 @@ Generation ChatSession::retry(const PieceCallback& callback, const std::stop_tok
 std::optional<std::string> ChatSession::undo() {
   if (!conversation_.has_turn()) return std::nullopt;
   taken_back_ = true;
+  // What is typed next may spell what is taken back, and then be other tokens.
+  if (!turns_.empty()) {
+    marks_.resize(std::min(marks_.size(), turns_.back()));
+    turns_.pop_back();
+    kept_.resize(marks_.empty() ? 0 : marks_.back().bytes);
+  }
   conversation_.remove_last();
   return conversation_.remove_last().as_dict().named("content")->text().bytes();
 }
@@ -52,6 +61,7 @@ Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_tok
   const Outcome outcome = write_request(engine_, request, stop);
   const Generation& result = outcome.samples.front();
   taken_back_ = false;
+  turns_.push_back(marks_.size());
   marks_.push_back(prompt);
   const auto begun = static_cast<std::size_t>(prompt.tokens);
   const TokenId last = sequence_.tokens()[begun - 1];
@@ -95,6 +105,7 @@ void ChatSession::reset() {
   sequence_ = engine_.new_sequence();
   kept_.clear();
   marks_.clear();
+  turns_.clear();
   computed_again_ = 0;
 }
 

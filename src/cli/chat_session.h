@@ -53,9 +53,10 @@ class ChatSession {
   Conversation conversation_;
   GenerateOptions request_;
   Sequence sequence_;
-  std::string kept_;         ///< the text whose tokens the sequence holds
-  std::vector<Mark> marks_;  ///< at the ends of prompts and answers, in order
-  bool taken_back_ = false;  ///< something was, since the last answer
+  std::string kept_;                ///< the text whose tokens the sequence holds
+  std::vector<Mark> marks_;         ///< at the ends of prompts and answers, in order
+  std::vector<std::size_t> turns_;  ///< how many marks there were before each turn
+  bool taken_back_ = false;         ///< something was, since the last answer
   std::int32_t computed_again_ = 0;
 };
 

@@ -130,6 +130,20 @@ TEST_F(SavedChat, AnswersKeepTheirSpecialTokens) {
   }
 }
 
+// What was taken back held the template's special tokens. A user who types its very text is given
+// letters.
+TEST_F(SavedChat, TypedTextDoesNotGoOnFromWhatWasTakenBack) {
+  make_model("tokenizer.json", letters_tokenizer(-1, metaspace("first")).dump(),
+             "{% for m in messages %}{% if m.role == 'user' %}<s>{{ m.content }}</s>{% else %}"
+             "{{ m.content }}{% endif %}{% endfor %}");
+  const std::string answer = talk({"hello"}).said[1]["content"];
+  ASSERT_NE(answer, "");
+  const std::string typed = "hello</s>" + answer;
+  const int alone = generated({{{"role", "user"}, {"content", typed}}})["prompt_tokens"];
+  EXPECT_EQ(talk({typed}).prompt_tokens.back(), alone);
+  EXPECT_EQ(talk({"hello", "/undo", typed}).prompt_tokens.back(), alone);
+}
+
 TEST_F(SavedChat, ContinuesTheLastMessage) {
   make_model("tokenizer.model", letters_model(-1), marked_turns);
   const Json user = {{"role", "user"}, {"content", "hello"}};

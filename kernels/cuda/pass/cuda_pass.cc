@@ -365,7 +365,12 @@ void CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
   timing_.allowed = allowed;
   graph.untimed = timing_.put_off > put_off;
   if (graph.uses + 1 < recorded_use) return;
-  graph.executable = record(whole);
+  Executable made = record(whole);
+  if (graph.executable != nullptr) {
+    if (made == nullptr) return;  // the former one has the same bits
+    check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
+  }
+  graph.executable = std::move(made);
 }
 
 // Null where there is no memory for it: the pass can still be queued launch by launch.
