@@ -32,6 +32,7 @@ enum class EngineFault {
   hit_counted_twice,             ///< what a waiting text finds is added to what it had found before
   preempted_noise_is_reused,     ///< a preempted text's steps are counted from 0 again
   shared_steps_are_not_learned,  ///< learning from steps of several texts throws
+  looks_under_rejection,         ///< sizes by costs drop children that were drawn, looked at
   preempted_as_it_ends,          ///< others take, once, what a text has that has just ended
 };
 

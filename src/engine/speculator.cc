@@ -21,6 +21,9 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
   policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
+  if (engine.fault == EngineFault::looks_under_rejection && auto_size_ != nullptr) {
+    policy_ = make_dyspec_policy({&auto_size_->calibration(), &auto_size_->prices(), true});
+  }
   by_costs_ = dynamic_cast<DyspecByCosts*>(policy_.get());
 }
 

@@ -12,12 +12,13 @@
 namespace coppice::testing {
 
 /// A cost table under which large trees pay, then none: written once by an engine, then edited.
-inline std::filesystem::path write_law_prices(const TinyPair& pair) {
+inline std::filesystem::path write_law_prices(const TinyPair& pair,
+                                              const std::vector<TokenId>& prompt = law_prompt) {
   EngineOptions load = pair.options();
   load.cost_table = pair.path() / "costs.json";
   GenerateOptions once;
   once.max_new_tokens = 2;
-  Engine::load(load).generate(law_prompt, once);
+  Engine::load(load).generate(prompt, once);
   nlohmann::json table = nlohmann::json::parse(std::ifstream(load.cost_table));
   for (const char* model : {"target", "draft"}) {
     table[model]["points"] = nlohmann::json::array();

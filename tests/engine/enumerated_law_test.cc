@@ -1,0 +1,522 @@
+// What an engine writes has the target's law, computed and not sampled, in states that are rare:
+// sizes by costs, texts side by side, short memory, stop texts, rewinds, forks, turns. Every
+// outcome of all random decisions of a few calls is followed (enumerated_engine.h), and what
+// anybody saw of the texts is compared with the target's law: all texts of a program jointly, so
+// that noise used twice is found, too.
+//
+// The tolerance. The engine computes logits below 8 in F32: a row of 32 and 56 products is right to
+// 1e-6, probabilities to 3e-6 of themselves, texts of at most 6 tokens to 2e-5 of theirs, none of
+// which is above a quarter. Filters are not used: rounding decides nothing. Faults are planted that
+// must move some text's probability by four hundred times as much.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "drafting/tree_part.h"
+#include "engine/batch_requests.h"
+#include "engine/enumerated_engine.h"
+#include "engine/law_prices.h"
+#include "engine/sequence_impl.h"
+
+namespace coppice::testing {
+namespace {
+
+constexpr double tolerance = 5e-6, noticed = 2e-3;
+
+TinyModel three_letters() {
+  TinyModel model = law_shape(11);
+  model.vocab_size = 3;
+  return model;
+}
+
+// Tokens are the letters a, b and c.
+class ThreeLetters : public TinyPair {
+ public:
+  ThreeLetters() : TinyPair(three_letters(), 0.5) {
+    using Json = nlohmann::json;
+    const Json tokenizer = {
+        {"model",
+         {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}}}, {"merges", Json::array()}}},
+        {"decoder", {{"type", "Fuse"}}}};
+    write_file(path() / "target" / "tokenizer.json", tokenizer.dump());
+    prices_ = write_law_prices(*this, {0});
+  }
+  EngineOptions options(std::int32_t tree = 3) const {
+    EngineOptions options = TinyPair::options();
+    options.cost_table = prices_;
+    options.max_tree_size = tree;
+    options.kv_tokens = 256;
+    return options;
+  }
+
+ private:
+  std::filesystem::path prices_;
+};
+
+GenerateOptions sampled(std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+                        std::uint64_t stream = 0) {
+  GenerateOptions options;
+  options.max_new_tokens = tokens;
+  options.speculation = std::move(speculation);
+  options.acceptance = Acceptance::rejection;
+  options.sampling.temperature = 1.0;
+  options.stream = stream;
+  return options;
+}
+
+std::vector<TokenId> after(std::vector<TokenId> prompt, std::span<const TokenId> tokens) {
+  prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+  return prompt;
+}
+
+void add(TokenPath& to, const std::vector<TokenId>& tokens) {
+  to.insert(to.end(), tokens.begin(), tokens.end());
+}
+
+// What a program does to a sequence beside the engine's own doing: planted faults.
+struct StateFaults {
+  std::function<void(SequenceState& state, const SequenceState& before)> rewound = {};
+  std::function<void(SequenceState& state)> forked = {};
+};
+
+// One text of so many tokens.
+Program one_text(std::string name, const GenerateOptions& options) {
+  return {std::move(name),
+          [options](Engine& engine) {
+            return TokenPath(engine.generate(std::vector<TokenId>{0}, options).tokens);
+          },
+          [](const TokenPath& path) { return after({0}, path); }, options.sampling};
+}
+
+// Two turns of two tokens, a prompt of one before each.
+Program turns(const GenerateOptions& options) {
+  return {"turns",
+          [options](Engine& engine) {
+            Sequence sequence = engine.new_sequence();
+            TokenPath seen;
+            for (const TokenId prompt : {0, 1}) {
+              add(seen, sequence.generate(std::vector<TokenId>{prompt}, options).tokens);
+            }
+            return seen;
+          },
+          [](const TokenPath& path) {
+            const std::span<const TokenId> seen = path;
+            if (seen.size() < 2) return after({0}, seen);
+            return after(after(after({0}, seen.first(2)), std::vector<TokenId>{1}),
+                         seen.subspan(2));
+          },
+          options.sampling};
+}
+
+// Two tokens, of which the last one is taken back, then two others.
+Program rewound(const GenerateOptions& options, const StateFaults& faults = {}) {
+  return {"rewound",
+          [options, faults](Engine& engine) {
+            Sequence sequence = engine.new_sequence();
+            TokenPath seen = sequence.generate(std::vector<TokenId>{0}, options).tokens;
+            SequenceState& state = SequenceAccess::impl(sequence)->state;
+            SequenceState before = inside(engine).new_text();
+            before.take_text(state);
+            sequence.rewind(2);
+            if (faults.rewound) faults.rewound(state, before);
+            add(seen, sequence.generate(std::vector<TokenId>{}, options).tokens);
+            return seen;
+          },
+          [](const TokenPath& path) {
+            const std::span<const TokenId> seen = path;
+            if (seen.size() < 2) return after({0}, seen);
+            return after(after({0}, seen.first(1)), seen.subspan(2));
+          },
+          options.sampling};
+}
+
+// A text of one token, and two that go on with it side by side.
+Program forked(const GenerateOptions& options, const StateFaults& faults = {}) {
+  return {"forked",
+          [options, faults](Engine& engine) {
+            GenerateOptions first = options;
+            first.max_new_tokens = 1;
+            Sequence trunk = engine.new_sequence();
+            TokenPath seen = trunk.generate(std::vector<TokenId>{0}, first).tokens;
+            Sequence branch = trunk.fork();
+            if (faults.forked) faults.forked(SequenceAccess::impl(branch)->state);
+            std::vector<Request> requests(2);
+            requests[0].sequence = &trunk;
+            requests[1].sequence = &branch;
+            for (Request& request : requests) request.options = options;
+            requests[1].options.stream = options.stream + 1;
+            for (const Outcome& outcome : engine.generate(requests)) {
+              add(seen, only(outcome).tokens);
+            }
+            return seen;
+          },
+          [each = static_cast<std::size_t>(options.max_new_tokens)](const TokenPath& path) {
+            const std::span<const TokenId> seen = path;
+            if (seen.size() < 1 + each) return after({0}, seen);
+            return after(after({0}, seen.first(1)), seen.subspan(1 + each));
+          },
+          options.sampling};
+}
+
+// Two texts that have nothing to do with each other but their passes.
+Program side_by_side(const GenerateOptions& a, const GenerateOptions& b) {
+  return {"side by side",
+          [a, b](Engine& engine) {
+            TokenPath seen;
+            const std::vector<Request> requests = {request_of({0}, a), request_of({1}, b)};
+            for (const Outcome& outcome : engine.generate(requests)) {
+              add(seen, only(outcome).tokens);
+            }
+            return seen;
+          },
+          [first = static_cast<std::size_t>(a.max_new_tokens)](const TokenPath& path) {
+            const std::span<const TokenId> seen = path;
+            return seen.size() < first ? after({0}, seen) : after({1}, seen.subspan(first));
+          },
+          a.sampling};
+}
+
+// One of two texts with the same noise: `which`.
+Program twin(const GenerateOptions& options, std::size_t which) {
+  return {
+      "twin",
+      [options, which](Engine& engine) {
+        const std::vector<Request> requests = {request_of({0}, options), request_of({1}, options)};
+        return TokenPath(only(engine.generate(requests)[which]).tokens);
+      },
+      [which](const TokenPath& path) { return after({static_cast<TokenId>(which)}, path); },
+      options.sampling};
+}
+
+// A text up to "b" or two tokens, and one token more behind what is left.
+Program stopped(GenerateOptions options, const std::string& stop) {
+  options.stop = {stop};
+  std::vector<TokenId> of_stop;
+  for (const char letter : stop) of_stop.push_back(letter - 'a');
+  // Tokens of the first text that are left: what a stop text ended is taken back.
+  const auto kept = [of_stop](std::span<const TokenId> seen) {
+    const auto at = std::search(seen.begin(), seen.end(), of_stop.begin(), of_stop.end());
+    return at == seen.end() ? -1 : at - seen.begin();
+  };
+  const auto most = static_cast<std::size_t>(options.max_new_tokens);
+  return {"stopped at " + stop,
+          [=](Engine& engine) {
+            Sequence sequence = engine.new_sequence();
+            const Generation first = sequence.generate(std::vector<TokenId>{0}, options);
+            TokenPath seen = first.tokens;
+            if (first.finish_reason == FinishReason::stop) add(seen, of_stop);
+            GenerateOptions more = options;
+            more.stop.clear();
+            more.max_new_tokens = 2;
+            add(seen, sequence.generate(std::vector<TokenId>{}, more).tokens);
+            return seen;
+          },
+          [=](const TokenPath& path) {
+            const std::span<const TokenId> seen = path;
+            const auto of_first = seen.first(std::min(seen.size(), most));
+            const std::ptrdiff_t left = kept(of_first);
+            if (left < 0) return after({0}, seen);
+            const auto end = static_cast<std::size_t>(left) + of_stop.size();
+            return after(after({0}, seen.first(static_cast<std::size_t>(left))), seen.subspan(end));
+          },
+          options.sampling};
+}
+
+// One sampled text beside so many greedy ones, which take all memory, so that it is preempted.
+// `preempted` counts how often, over all paths.
+constexpr std::size_t greedy_texts = 24;
+Program preempted(const GenerateOptions& options, std::int64_t& preempted) {
+  return {"preempted",
+          [options, &preempted](Engine& engine) {
+            std::vector<Request> requests;
+            for (std::size_t t = 0; t < greedy_texts; ++t) {
+              GenerateOptions greedy = sampled(8, Dyspec{2}, 100 + t);
+              greedy.sampling.temperature = 0.0;
+              // Different texts of seven letters.
+              std::vector<TokenId> prompt;
+              for (std::size_t digits = t; prompt.size() < 7; digits /= 3) {
+                prompt.push_back(static_cast<TokenId>(digits % 3));
+              }
+              requests.push_back(request_of(prompt, greedy));
+            }
+            requests.push_back(request_of({0}, options));
+            const Generation g = only(engine.generate(requests).back());
+            preempted += g.statistics.preemptions;
+            return TokenPath(g.tokens);
+          },
+          [](const TokenPath& path) { return after({0}, path); }, options.sampling};
+}
+
+// Two turns, between which another text takes all memory. `cached`: most of the text's tokens that
+// were still there.
+Program evicted(const GenerateOptions& options, std::int32_t& cached) {
+  return {"evicted",
+          [options, &cached](Engine& engine) {
+            Sequence sequence = engine.new_sequence();
+            TokenPath seen = sequence.generate(std::vector<TokenId>{0, 1}, options).tokens;
+            GenerateOptions greedy = sampled(1, Plain{}, 9);
+            greedy.sampling.temperature = 0.0;
+            engine.generate(std::vector<TokenId>(31, 2), greedy);
+            const Generation g = sequence.generate(std::vector<TokenId>{}, options);
+            cached = std::max(cached, g.statistics.cached_tokens);
+            add(seen, g.tokens);
+            return seen;
+          },
+          [](const TokenPath& path) {
+            return after({0, 1}, path);
+          },
+          options.sampling};
+}
+
+class EnumeratedLaw : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_cuda()) GTEST_SKIP() << "decisions are enumerated on the host";
+  }
+  static void expect_law(EnumeratedEngine& engine, const Program& program, std::int32_t trees = 1) {
+    const LawError error = engine.error(program);
+    std::cout << program.name << ": " << error.text() << "\n";
+    EXPECT_LE(error.largest, tolerance) << program.name << ": " << error.text();
+    EXPECT_NEAR(error.total, 1.0, 1e-12) << program.name;
+    EXPECT_GE(error.largest_tree, trees) << program.name << " is to grow trees";
+  }
+  static void expect_noticed(EnumeratedEngine& engine, const Program& program,
+                             const std::string& fault) {
+    const LawError error = engine.error(program);
+    std::cout << fault << ", " << program.name << ": " << error.text() << "\n";
+    EXPECT_GE(error.largest, noticed) << fault << " was not noticed: " << error.text();
+  }
+  static SamplingParams penalised() {
+    SamplingParams params{1.0};
+    params.repetition_penalty = 1.8;
+    return params;
+  }
+
+  const ThreeLetters pair_;
+};
+
+TEST_F(EnumeratedLaw, OneText) {
+  EnumeratedEngine engine(pair_.options());
+  expect_law(engine, one_text("sizes by costs", sampled(3)), 2);
+  expect_law(engine, one_text("two nodes", sampled(3, Dyspec{2})));
+  expect_law(engine, one_text("a threshold", sampled(3, DyspecThreshold{0.3, 3})));
+  expect_law(engine, one_text("a chain by costs", sampled(3, Chain{})));
+  expect_law(engine, one_text("plain", sampled(3, Plain{})), 0);
+}
+
+TEST_F(EnumeratedLaw, TurnsRewindsForksAndStopTexts) {
+  EnumeratedEngine engine(pair_.options(2));
+  for (const bool penalty : {false, true}) {
+    GenerateOptions options = sampled(2);
+    if (penalty) options.sampling = penalised();
+    expect_law(engine, turns(options));
+    expect_law(engine, rewound(options));
+    GenerateOptions of_branch = options;
+    of_branch.max_new_tokens = 3;
+    of_branch.speculation = Dyspec{1};
+    expect_law(engine, forked(of_branch));
+    expect_law(engine, stopped(options, "b"));
+    options.max_new_tokens = 3;
+    expect_law(engine, stopped(options, "bc"));
+  }
+}
+
+TEST_F(EnumeratedLaw, TextsSideBySide) {
+  EnumeratedEngine engine(pair_.options(2));
+  expect_law(engine, side_by_side(sampled(2), sampled(2, Dyspec{}, 1)));
+  expect_law(engine, side_by_side(sampled(2), sampled(2, Dyspec{1}, 1)));
+  expect_law(engine, twin(sampled(2), 0));
+  expect_law(engine, twin(sampled(2), 1));
+}
+
+TEST_F(EnumeratedLaw, ShortMemory) {
+  {
+    EngineOptions load = pair_.options(2);
+    load.kv_tokens = 288;
+    EnumeratedEngine engine(load);
+    std::int64_t count = 0;
+    expect_law(engine, preempted(sampled(4, Dyspec{1}), count));
+    EXPECT_GT(count, 0);
+    std::cout << count << " times preempted\n";
+  }
+  EngineOptions load = pair_.options(3);
+  load.kv_tokens = 32;
+  EnumeratedEngine engine(load);
+  std::int32_t cached = 0;
+  expect_law(engine, evicted(sampled(2), cached));
+  EXPECT_EQ(cached, 0);
+  // Slots for one node of a tree.
+  Program few = one_text("few slots", sampled(3));
+  const std::vector<TokenId> prompt(28, 1);
+  few.run = [prompt](Engine& on) { return TokenPath(on.generate(prompt, sampled(3)).tokens); };
+  few.before = [prompt](const TokenPath& path) { return after(prompt, path); };
+  expect_law(engine, few);
+}
+
+// Faults in each of these states, and that this comparison notices them.
+
+// Judges what is left of a tree when growth has thought better of it.
+class PartJudged final : public AcceptanceRule {
+ public:
+  using Keep = std::function<bool(const TokenTree&, std::int32_t node)>;
+  PartJudged(std::unique_ptr<AcceptanceRule> rule, Keep keep)
+      : rule_(std::move(rule)), keep_(std::move(keep)) {}
+  std::string name() const override { return rule_->name(); }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    std::vector<std::int32_t> kept;
+    for (std::int32_t node = 1; node < tree.nodes(); ++node) {
+      if (keep_(tree, node)) kept.push_back(node);
+    }
+    TokenTree part;
+    TreePart().copy(tree, kept, part);
+    // `target` knows the nodes by their places in the whole tree.
+    class OfPart final : public TargetSource {
+     public:
+      OfPart(TargetSource& whole, const std::vector<std::int32_t>& kept)
+          : whole_(whole), kept_(kept) {}
+      std::span<const float> distribution(std::int32_t node) override {
+        return whole_.distribution(in_whole(node));
+      }
+      TokenId argmax(std::int32_t node) override { return whole_.argmax(in_whole(node)); }
+      std::int32_t in_whole(std::int32_t node) const {
+        return node == 0 ? 0 : kept_[static_cast<std::size_t>(node) - 1];
+      }
+
+     private:
+      TargetSource& whole_;
+      const std::vector<std::int32_t>& kept_;
+    } of_part(target, kept);
+    rule_->judge(part, of_part, draft, key, verdict);
+    for (std::int32_t& node : verdict.path) node = of_part.in_whole(node);
+  }
+
+ private:
+  std::unique_ptr<AcceptanceRule> rule_;
+  Keep keep_;
+};
+
+bool is_leaf(const TokenTree& tree, std::int32_t node) {
+  return std::find(tree.parent.begin(), tree.parent.end(), node) == tree.parent.end();
+}
+bool is_last_sibling(const TokenTree& tree, std::int32_t node) {
+  const auto n = static_cast<std::size_t>(node);
+  return std::find(tree.parent.begin() + node + 1, tree.parent.end(), tree.parent[n]) ==
+         tree.parent.end();
+}
+
+TEST_F(EnumeratedLaw, LeavesDroppedAfterTheyWereDrawnAreNoticed) {
+  EnumeratedEngine engine(pair_.options(2));
+  // A leaf whose number says that it will hardly be accepted.
+  engine.judge_by([](const EnumeratedDecisions& decide) {
+    return std::make_unique<PartJudged>(
+        enumerated_rejection(decide), [](const TokenTree& tree, std::int32_t node) {
+          return tree.uniform[static_cast<std::size_t>(node)] < 0.5f || !is_leaf(tree, node) ||
+                 !is_last_sibling(tree, node);
+        });
+  });
+  const std::string fault = "hopeless leaves are dropped";
+  expect_noticed(engine, one_text("by costs", sampled(3)), fault);
+  expect_noticed(engine, one_text("two nodes", sampled(3, Dyspec{2})), fault);
+  expect_noticed(engine, one_text("chain", sampled(3, Chain{2})), fault);
+  // One whose token the draft finds improbable, as where slots are short.
+  engine.judge_by([](const EnumeratedDecisions& decide) {
+    return std::make_unique<PartJudged>(
+        enumerated_rejection(decide), [](const TokenTree& tree, std::int32_t node) {
+          return tree.draft_prob[static_cast<std::size_t>(node)] > 0.3f || !is_leaf(tree, node) ||
+                 !is_last_sibling(tree, node);
+        });
+  });
+  expect_noticed(engine, one_text("two nodes", sampled(3, Dyspec{2})),
+                 "improbable leaves are dropped");
+  engine.judge_by(enumerated_rejection);
+  expect_law(engine, one_text("two nodes", sampled(3, Dyspec{2})));
+}
+
+// The number that will judge the root's first child is looked at before there is one.
+class SkippedAtHighNumbers final : public AcceptanceRule {
+ public:
+  explicit SkippedAtHighNumbers(const EnumeratedDecisions& decide)
+      : decide_(decide), rule_(enumerated_rejection(decide)) {}
+  std::string name() const override { return rule_->name(); }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    const bool skipped = decide_.look(RandomAddress{RandomStream::accept, key, root_node_key, 0},
+                                      [](double u) { return u > 0.5; });
+    PartJudged(enumerated_rejection(decide_), [&](const TokenTree&, std::int32_t) {
+      return !skipped;
+    }).judge(tree, target, draft, key, verdict);
+  }
+
+ private:
+  EnumeratedDecisions decide_;
+  std::unique_ptr<AcceptanceRule> rule_;
+};
+
+TEST_F(EnumeratedLaw, GrowthThatLooksAtNumbersToComeIsNoticed) {
+  EnumeratedEngine engine(pair_.options(2));
+  engine.judge_by([](const EnumeratedDecisions& decide) {
+    return std::make_unique<SkippedAtHighNumbers>(decide);
+  });
+  expect_noticed(engine, one_text("by costs", sampled(3)), "growth skipped at a high number");
+  engine.judge_by(enumerated_rejection);
+  EngineAccess access(engine.engine());
+  for (const DrawingFault fault :
+       {DrawingFault::looks_at_next_sibling, DrawingFault::looks_at_next_step}) {
+    access.plant(fault);
+    expect_noticed(engine, one_text("by costs", sampled(4)),
+                   "prices look at number " + std::to_string(static_cast<int>(fault)));
+  }
+  access.plant(DrawingFault::none);
+  access.plant(EngineFault::looks_under_rejection);
+  expect_noticed(engine, one_text("by costs", sampled(3)), "prices look at children not taken");
+  access.plant(EngineFault::none);
+  expect_law(engine, one_text("by costs", sampled(3)));
+}
+
+TEST_F(EnumeratedLaw, StatesThatAreNotTakenBackAreNoticed) {
+  EnumeratedEngine engine(pair_.options(2));
+  GenerateOptions options = sampled(2);
+  options.sampling = penalised();
+  expect_noticed(engine,
+                 rewound(options, {.rewound =
+                                       [](SequenceState& state, const SequenceState& before) {
+                                         state.counts = before.counts;
+                                       }}),
+                 "tokens taken back are counted");
+  options.speculation = Dyspec{1};
+  options.max_new_tokens = 3;
+  expect_noticed(
+      engine,
+      forked(options, {.forked = [](SequenceState& state) { state.counts = TokenCounts(3); }}),
+      "a fork's tokens are not counted");
+  expect_noticed(engine,
+                 rewound(sampled(2), {.rewound = [](SequenceState& state,
+                                                    const SequenceState&) { state.steps = 0; }}),
+                 "steps are counted anew after a rewind");
+}
+
+TEST_F(EnumeratedLaw, NoiseUsedTwiceIsNoticed) {
+  {
+    EngineOptions load = pair_.options(2);
+    load.kv_tokens = 288;
+    EnumeratedEngine engine(load);
+    EngineAccess(engine.engine()).plant(EngineFault::preempted_noise_is_reused);
+    std::int64_t count = 0;
+    expect_noticed(engine, preempted(sampled(4, Dyspec{1}), count), "a preempted text's noise");
+  }
+  EnumeratedEngine engine(pair_.options(2));
+  expect_law(engine, side_by_side(sampled(2, Dyspec{1}), sampled(2, Dyspec{1}, 65536)));
+  expect_noticed(engine, side_by_side(sampled(2, Dyspec{1}), sampled(2, Dyspec{1}, 65536 & 0xffff)),
+                 "streams of 16 bits");
+  EngineAccess(engine.engine()).plant(EngineFault::twins_grow_together);
+  expect_noticed(engine, twin(sampled(2), 1), "twins grow together");
+}
+
+}  // namespace
+}  // namespace coppice::testing
