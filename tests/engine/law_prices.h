@@ -12,8 +12,10 @@
 namespace coppice::testing {
 
 /// A cost table under which large trees pay, then none: written once by an engine, then edited.
+/// `row_seconds`: what a row adds to the target's millisecond.
 inline std::filesystem::path write_law_prices(const TinyPair& pair,
-                                              const std::vector<TokenId>& prompt = law_prompt) {
+                                              const std::vector<TokenId>& prompt = law_prompt,
+                                              double row_seconds = 3e-5) {
   EngineOptions load = pair.options();
   load.cost_table = pair.path() / "costs.json";
   GenerateOptions once;
@@ -25,7 +27,7 @@ inline std::filesystem::path write_law_prices(const TinyPair& pair,
     for (const int rows : {1, 2, 5, 6, 12, 13, 64}) {
       // The target's costs have steps that trees stop at.
       const double seconds =
-          model[0] == 't' ? 1e-3 + 3e-5 * rows + (rows > 5 ? 2e-4 : 0) + (rows > 12 ? 1e-3 : 0)
+          model[0] == 't' ? 1e-3 + row_seconds * rows + (rows > 5 ? 2e-4 : 0) + (rows > 12 ? 1e-3 : 0)
                           : 1e-4 + 1e-6 * rows;
       table[model]["points"].push_back(
           {{"rows", rows}, {"seconds_short", seconds}, {"seconds_long", seconds}});
