@@ -26,6 +26,15 @@ std::span<const float> TargetRows::logits(std::int32_t node) {
   return runner_.downloaded_;
 }
 
+// The node, but for the planted fault.
+std::int32_t TargetRows::counted_to(std::int32_t node) const {
+  if (runner_.fault_ != PassFault::counts_of_short_paths) return node;
+  while (tree_->depth[static_cast<std::size_t>(node)] > 8) {
+    node = tree_->parent[static_cast<std::size_t>(node)];
+  }
+  return node;
+}
+
 std::span<const float> TargetRows::distribution(std::int32_t node) {
   return distribution_at(node, params_);
 }
@@ -36,7 +45,7 @@ std::span<const float> TargetRows::distribution_at(std::int32_t node,
   if (params.repetition_penalty == 1.0 || penalised_) {
     process_logits(logits(node), params, nullptr, runner_.scratch_, probs);
   } else {
-    const PathCounts path(state_->counts, *tree_, node);
+    const PathCounts path(state_->counts, *tree_, counted_to(node));
     process_logits(logits(node), params, &state_->counts, runner_.scratch_, probs);
   }
   return probs;
@@ -46,7 +55,7 @@ TokenId TargetRows::argmax(std::int32_t node) {
   if (params_.repetition_penalty == 1.0 || penalised_) {
     return argmax_logits(logits(node), params_, nullptr);
   }
-  const PathCounts path(state_->counts, *tree_, node);
+  const PathCounts path(state_->counts, *tree_, counted_to(node));
   return argmax_logits(logits(node), params_, &state_->counts);
 }
 

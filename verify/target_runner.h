@@ -20,10 +20,11 @@ namespace coppice {
 /// Faults of the target pass, for tests that must notice.
 enum class PassFault {
   none,
-  rope_by_index,     ///< rows are rotated by their place in the batch, not by their depth
-  late_rows_ahead,   ///< a late row is seen by the row before it too
-  late_rows_hidden,  ///< a late row is seen by late rows alone, not by root and tree
-  logits_by_batch,   ///< logits are taken from rows counted from the text's first, late or not
+  rope_by_index,          ///< rows are rotated by their place in the batch, not by their depth
+  late_rows_ahead,        ///< a late row is seen by the row before it too
+  late_rows_hidden,       ///< a late row is seen by late rows alone, not by root and tree
+  counts_of_short_paths,  ///< of a path's tokens, penalties know the first eight
+  logits_by_batch,        ///< logits are taken from rows counted from the text's first, late or not
   // These show where a pass has several texts:
   seen_by_neighbour,      ///< what a text has from before, by the next text's first row too
   shared_by_neighbour,    ///< what several texts share, by the first row behind theirs too
@@ -58,6 +59,7 @@ class TargetRows final : public TargetSource {
 
  private:
   friend class TargetRunner;
+  std::int32_t counted_to(std::int32_t node) const;
 
   TargetRunner& runner_;
   SequenceState* state_ = nullptr;
