@@ -13,6 +13,24 @@ struct ChatTemplate::Impl {
   Block body;
 };
 
+namespace {
+
+// Of all texts in it.
+std::size_t text_bytes(const Value& value) {
+  std::size_t bytes = 0;
+  if (value.is_string()) return value.text().size();
+  if (value.is_list()) {
+    for (const Value& item : value.as_list().items) bytes += text_bytes(item);
+  } else if (value.is_dict()) {
+    for (const auto& [key, item] : value.as_dict().items) {
+      bytes += text_bytes(key) + text_bytes(item);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -36,7 +54,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
 }
 
 Text ChatTemplate::render(const Value& context, std::time_t now) const {
-  const Budget budget;
+  const Budget budget(text_bytes(context));
   Interpreter interpreter(context.as_dict(), now);
   try {
     return interpreter.render(impl_->body);

@@ -116,10 +116,10 @@ std::vector<std::size_t> slice_indices(std::size_t size, const Value& from, cons
 Text repeated(const Text& text, std::int64_t count) {
   Text out;
   if (count <= 0 || text.empty()) return out;
-  if (static_cast<std::uint64_t>(count) > (std::uint64_t{1} << 40) / text.size()) {
-    Budget::spend_bytes(std::numeric_limits<std::size_t>::max());
-  }
-  Budget::spend_bytes(text.size() * static_cast<std::size_t>(count));
+  const auto times = static_cast<std::size_t>(count);
+  Budget::expect_bytes(times > (std::size_t{1} << 40) / text.size()
+                           ? std::numeric_limits<std::size_t>::max()
+                           : text.size() * times);
   for (std::int64_t i = 0; i < count; ++i) out.append(text);
   return out;
 }
@@ -193,12 +193,11 @@ Value binary(std::string_view operation, const Value& a, const Value& b) {
 
 bool contains(const Value& container, const Value& value) {
   if (container.is_string()) {
-    Budget::spend_steps(container.text().size() / 64);
+    Budget::look_at(container.text().size() / 4);
     return find_text(container.text().view(), text_of(value, "what a string may contain").view()) !=
            std::string_view::npos;
   }
   if (container.is_dict()) {
-    Budget::spend_steps(container.as_dict().items.size() / 8);
     return container.as_dict().find(value) != nullptr;
   }
   const std::vector<Value> items = items_of(container);
@@ -224,7 +223,6 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
     const Value method = find_method(value, name);
     if (!method.is_none()) return method;
     if (value.is_dict()) {
-      Budget::spend_steps(value.as_dict().items.size() / 8);
       if (const Value* found = value.as_dict().named(name)) return *found;
     }
   }
@@ -234,20 +232,21 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
 Value Interpreter::item(const Value& value, const Value& key) {
   defined(value);
   if (value.is_dict()) {
-    Budget::spend_steps(value.as_dict().items.size() / 8);
     if (const Value* found = value.as_dict().find(key)) return *found;
   } else if (((value.is_list() && value.as_list().has_elements()) || value.is_string()) &&
              (key.is_int() || key.is_bool())) {
     const bool string = value.is_string();
+    if (string) Budget::look_at(value.text().size());
     const auto size = static_cast<std::int64_t>(string ? length(value.text().view())
                                                        : value.as_list().items.size());
     const std::int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
     if (at < 0 || at >= size) return missing(value, key);
     const auto index = static_cast<std::size_t>(at);
     if (!string) return value.as_list().items[index];
-    Budget::spend_steps(value.text().size() / 16);
-    const auto starts = boundaries(value.text().view());
-    return Value(value.text().substr(starts[index], starts[index + 1] - starts[index]));
+    std::string_view rest = value.text().view();
+    for (std::size_t i = 0; i < index; ++i) rest.remove_prefix(first_code_point(rest).bytes);
+    return Value(
+        value.text().substr(value.text().size() - rest.size(), first_code_point(rest).bytes));
   }
   if (key.is_string() && !value.is_dict()) return attribute(value, key.text().view());
   if (key.is_string()) {
@@ -264,7 +263,6 @@ Value Interpreter::slice(const Expression& node) {
     if (node.parts[i + 1] != nullptr) bounds[i] = evaluate(*node.parts[i + 1]);
   }
   if (defined(value).is_string()) {
-    Budget::spend_steps(value.text().size() / 16);
     const auto starts = boundaries(value.text().view());
     Text out;
     for (const std::size_t i : slice_indices(starts.size() - 1, bounds[0], bounds[1], bounds[2])) {
@@ -323,30 +321,17 @@ Arguments Interpreter::evaluate(const std::vector<Argument>& list) {
       for (Value& item : items_of(value)) out.positional.push_back(std::move(item));
     } else if (argument.stars == 2) {
       if (!value.is_dict()) throw TemplateError("** needs a mapping");
+      Budget::spend_steps(value.as_dict().items.size());
       for (const auto& [key, item] : value.as_dict().items) {
-        out.named.emplace_back(text_of(key, "an argument's name").bytes(), item);
+        out.named.emplace_back(text_of(key, "an argument's name"), item);
       }
     } else if (!argument.name.empty()) {
-      out.named.emplace_back(argument.name, value);
+      out.named.emplace_back(Text(argument.name), value);
     } else {
       out.positional.push_back(value);
     }
   }
   return out;
-}
-
-Value Interpreter::filter(std::string_view name, const Value& value, const Arguments& arguments) {
-  Filter found = find_text_filter(name);
-  if (found == nullptr) found = find_sequence_filter(name);
-  if (found == nullptr) throw TemplateError(cat("No filter named '", name, "'."));
-  if (value.is_string()) Budget::spend_steps(value.text().size() / 16);
-  return found(*this, value, arguments);
-}
-
-bool Interpreter::test(std::string_view name, const Value& value, const Arguments& arguments) {
-  const Test found = find_test(name);
-  if (found == nullptr) throw TemplateError(cat("No test named '", name, "'."));
-  return found(*this, value, arguments);
 }
 
 // Filters on a block's text: the innermost filter's part is null.
@@ -444,7 +429,10 @@ Value Interpreter::evaluate(const Expression& node) {
       return comparison(node);
     case Kind::concat: {
       Text out;
-      for (const auto& part : node.parts) out.append(str(evaluate(*part)));
+      for (const auto& part : node.parts) {
+        const Value value = evaluate(*part);
+        out.append(value.is_string() ? value.text() : str(value));
+      }
       return Value(std::move(out));
     }
     case Kind::conditional:

@@ -37,6 +37,7 @@ Value range(Interpreter&, const Arguments& given) {
 Value make_namespace(Interpreter& interpreter, const Arguments& given) {
   Namespace* names = interpreter.new_namespace();
   const auto set = [&](const std::string& name, const Value& value) {
+    spend_search(8 * names->items.size());
     for (auto& [key, old] : names->items) {
       if (key == name) {
         old = value;
@@ -57,7 +58,7 @@ Value make_namespace(Interpreter& interpreter, const Arguments& given) {
       throw TemplateError("namespace() takes names and mappings");
     }
   }
-  for (const auto& [name, value] : given.named) set(name, value);
+  for (const auto& [name, value] : given.named) set(name.bytes(), value);
   return Value(names);
 }
 
@@ -131,15 +132,15 @@ Value raise_exception(Interpreter&, const Arguments& given) {
 
 Value strftime_now(Interpreter& interpreter, const Arguments& given) {
   given.check("strftime_now", 1, 1, {"format"});
-  const std::string& format = text_of(*given.get(0, "format"), "a time's format").bytes();
+  const Text& format = text_of(*given.get(0, "format"), "a time's format");
   const std::time_t now = interpreter.now();
   std::tm parts{};
   localtime_r(&now, &parts);
   // The character before tells an empty result from one that does not fit.
   char text[512];
-  const std::size_t size = std::strftime(text, sizeof text, (" " + format).c_str(), &parts);
+  const std::size_t size = std::strftime(text, sizeof text, (" " + format.bytes()).c_str(), &parts);
   if (size == 0) throw TemplateError("a time's format is too long");
-  return Value(std::string(text + 1, size - 1));
+  return Value(Text(std::string(text + 1, size - 1), format.has_foreign()));
 }
 
 constexpr std::array dict_methods = {"copy", "get", "items", "keys", "values"};
@@ -162,9 +163,8 @@ Value forbidden(const Value& owner, std::string_view name) {
 
 Value dict_method(const Value& self, std::string_view name, const Arguments& given) {
   const Dict& dict = self.as_dict();
-  Budget::spend_steps(dict.items.size() / 8);
   if (name == "get") {
-    given.check("get", 1, 2);
+    given.check("get", 1, 2, {"", ""});
     const Value* found = dict.find(given.positional.at(0));
     if (found != nullptr) return *found;
     return given.positional.size() > 1 ? given.positional[1] : Value();
@@ -206,28 +206,34 @@ Value bound(const Value& self, std::string_view name,
                self.depth() + 1});
 }
 
+using Call = Value (*)(Interpreter&, const Arguments&);
+constexpr std::array<std::pair<std::string_view, Call>, 7> all_functions = {
+    {{"range", range},
+     {"namespace", make_namespace},
+     {"dict", make_dict},
+     {"joiner", joiner},
+     {"cycler", cycler},
+     {"raise_exception", raise_exception},
+     {"strftime_now", strftime_now}}};
+
 }  // namespace
 
 Value find_function(std::string_view name) {
-  using Call = Value (*)(Interpreter&, const Arguments&);
-  static constexpr std::array<std::pair<std::string_view, Call>, 7> all = {
-      {{"range", range},
-       {"namespace", make_namespace},
-       {"dict", make_dict},
-       {"joiner", joiner},
-       {"cycler", cycler},
-       {"raise_exception", raise_exception},
-       {"strftime_now", strftime_now}}};
-  for (const auto& [key, call] : all) {
+  for (const auto& [key, call] : all_functions) {
     if (key == name) return function(std::string(name), call);
   }
   return Value();
+}
+std::vector<std::string_view> function_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, call] : all_functions) names.push_back(name);
+  return names;
 }
 
 Value find_method(const Value& value, std::string_view name) {
   if (value.is_string() && is_string_method(name)) {
     return bound(value, name, [](const Value& self, std::string_view word, const Arguments& given) {
-      Budget::spend_steps(self.text().size() / 16);
+      look_at_all(self, given);
       return string_method(self.text(), word, given);
     });
   }

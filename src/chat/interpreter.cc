@@ -106,11 +106,22 @@ Value loop_attribute(const std::shared_ptr<LoopState>& state, std::string_view n
 
 }  // namespace
 
+void look_at_all(const Value& value, const Arguments& given) {
+  const auto look = [](const Value& one) {
+    if (one.is_string()) Budget::look_at(one.text().size());
+  };
+  look(value);
+  for (const Value& one : given.positional) look(one);
+  for (const auto& [name, one] : given.named) look(one);
+}
+
 // Names are compared one by one, which is quick unless a hostile template has thousands.
 void spend_search(std::size_t names) { Budget::spend_steps(names / 64); }
 
 const Value* Scope::find(std::string_view name) const {
+  std::size_t scopes = 0;
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    if (++scopes % 8 == 0) Budget::spend_steps(1);
     spend_search(scope->names.size());
     for (const auto& [key, value] : scope->names) {
       if (key == name) return &value;
@@ -149,9 +160,8 @@ Namespace* Interpreter::new_namespace() {
 }
 
 void Interpreter::write(const Value& value, Text& out) {
-  const Text text = str(value);
-  Budget::spend_bytes(text.size());
-  out.append(text);
+  if (value.is_string()) return out.append(value.text());
+  out.append(str(value));
 }
 
 Interpreter::Flow Interpreter::execute(const Block& block, Text& out) {
@@ -166,7 +176,6 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
   const Level level(*this, node.line);
   switch (node.kind) {
     case Statement::Kind::text:
-      Budget::spend_bytes(node.text.size());
       out.append(node.text);
       return Flow::normal;
     case Statement::Kind::output:
@@ -192,7 +201,7 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
     case Statement::Kind::call: {
       const Value callee = evaluate(*node.value->parts[0]);
       Arguments arguments = evaluate(node.value->arguments);
-      arguments.named.emplace_back("caller", macro(node.macro));
+      arguments.named.emplace_back(Text("caller"), macro(node.macro));
       write(call(callee, arguments), out);
       return Flow::normal;
     }
@@ -338,15 +347,16 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   Value caller = Value::undefined("No caller defined");
   for (const auto& [name, value] : given.named) {
     if (std::any_of(macro.parameters.begin(), macro.parameters.end(),
-                    [&key = name](const Parameter& p) { return p.name == key; })) {
+                    [&key = name](const Parameter& p) { return p.name == key.view(); })) {
       continue;
     }
-    if (name == "caller") {
+    if (name.view() == "caller") {
       caller = value;
       if (macro.uses_caller) continue;
     }
     if (!macro.uses_kwargs) {
-      throw TemplateError(cat("macro '", macro.name, "' takes no keyword argument '", name, "'"));
+      throw TemplateError(
+          cat("macro '", macro.name, "' takes no keyword argument '", name.view(), "'"));
     }
     other_names.emplace_back(Value(name), value);
   }
@@ -371,11 +381,28 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   return Value(std::move(text));
 }
 
+// Of filters and tests that call others.
+Value Interpreter::filter(std::string_view name, const Value& value, const Arguments& arguments) {
+  Filter found = find_text_filter(name);
+  if (found == nullptr) found = find_sequence_filter(name);
+  if (found == nullptr) throw TemplateError(cat("No filter named '", name, "'."));
+  const Level level(*this, 0);
+  look_at_all(value, arguments);
+  return found(*this, value, arguments);
+}
+
+bool Interpreter::test(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Level level(*this, 0);
+  look_at_all(value, arguments);
+  return run_test(name, value, arguments);
+}
+
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   if (!defined(callee).is_callable()) {
     throw TemplateError(cat("a ", callee.type_name(), " is not callable"));
   }
   if (!callee.as_callable().call) throw TemplateError("this object is not callable");
+  const Level level(*this, 0);
   return callee.as_callable().call(*this, arguments);
 }
 

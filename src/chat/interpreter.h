@@ -24,6 +24,8 @@ struct Scope {
 
 /// Charges a search among so many names.
 void spend_search(std::size_t names);
+/// Charges a look through the texts among a call's words.
+void look_at_all(const Value& value, const Arguments& given);
 
 class Interpreter {
  public:
@@ -85,14 +87,21 @@ std::size_t find_last_text(std::string_view text, std::string_view what,
 
 /// Tables of names; a null pointer or an undefined value says that there is no such name.
 using Filter = Value (*)(Interpreter&, const Value& value, const Arguments& arguments);
-using Test = bool (*)(Interpreter&, const Value& value, const Arguments& arguments);
 Filter find_text_filter(std::string_view name);
 Filter find_sequence_filter(std::string_view name);
-Test find_test(std::string_view name);
+bool is_test(std::string_view name);
+bool run_test(std::string_view name, const Value& value, const Arguments& arguments);
 Value find_function(std::string_view name);
 /// A method of `value`, bound to it; an undefined value if it would change `value`.
 Value find_method(const Value& value, std::string_view name);
 Value string_method(const Text& self, std::string_view name, const Arguments& arguments);
 bool is_string_method(std::string_view name);
+
+/// All names in these tables: for tests that are to forget none.
+std::vector<std::string_view> filter_names();
+std::vector<std::string_view> sequence_filter_names();  ///< a part of them
+std::vector<std::string_view> test_names();
+std::vector<std::string_view> function_names();
+std::vector<std::string_view> string_method_names();
 
 }  // namespace coppice::chat

@@ -144,6 +144,7 @@ class Writer {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sort_keys) {
+      Budget::spend_steps(items.size() * 8);
       std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
         return compare(a->first, b->first, "<") < 0;
       });
@@ -167,29 +168,32 @@ class Writer {
 
   void line(int level) {
     if (!style_.indent) return;
-    Budget::spend_bytes(style_.indent->size() * static_cast<std::size_t>(level));
     out_.append("\n");
     for (int i = 0; i < level; ++i) out_.append(*style_.indent);
   }
 
   void string(const Text& text) {
-    Budget::spend_bytes(text.size());
+    Budget::look_at(text.size());
     out_.append("\"");
     const std::string_view bytes = text.view();
+    std::size_t plain = 0;  // where what stays as it is begins
     for (std::size_t at = 0; at < bytes.size();) {
       const auto [c, count] = first_code_point(bytes.substr(at));
-      const std::string escape = escaped(c);
-      if (escape.empty()) {
-        out_.append(text, at, count);
-      } else {
-        out_.append(escape, text.foreign_at(at));
+      if (is_escaped(c)) {
+        out_.append(text, plain, at - plain);
+        out_.append(escaped(c), text.foreign_at(at));
+        plain = at + count;
       }
       at += count;
     }
+    out_.append(text, plain, bytes.size() - plain);
     out_.append("\"");
   }
 
-  std::string escaped(char32_t c) const {
+  bool is_escaped(char32_t c) const {
+    return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7f && style_.ensure_ascii);
+  }
+  static std::string escaped(char32_t c) {
     switch (c) {
       case '"':
         return "\\\"";
@@ -208,7 +212,6 @@ class Writer {
       default:
         break;
     }
-    if (c >= 0x20 && (c < 0x7f || !style_.ensure_ascii)) return "";
     if (c >= 0x10000) {
       return unit(static_cast<unsigned>(0xd800 + ((c - 0x10000) >> 10))) +
              unit(static_cast<unsigned>(0xdc00 + ((c - 0x10000) & 0x3ff)));

@@ -21,15 +21,21 @@ Text quoted(const Text& text) {
                              text.view().find('"') == std::string_view::npos;
   const char quote = double_quotes ? '"' : '\'';
   Text out(std::string(1, quote));
+  Budget::look_at(text.size());
+  std::size_t plain = 0;  // where what stays as it is begins
   for (std::size_t at = 0; at < text.size();) {
     const auto [c, bytes] = first_code_point(text.view().substr(at));
+    if (is_printable(c) && c != static_cast<unsigned char>(quote) && c != '\\') {
+      at += bytes;
+      continue;
+    }
+    out.append(text, plain, at - plain);
+    plain = at + bytes;
     const bool foreign = text.foreign_at(at);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
       out.append(std::string("\\") + static_cast<char>(c), foreign);
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out.append(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t", foreign);
-    } else if (is_printable(c)) {
-      out.append(text, at, bytes);
     } else {
       out.append(c < 0x100     ? "\\x" + hex(c, 2)
                  : c < 0x10000 ? "\\u" + hex(c, 4)
@@ -38,6 +44,7 @@ Text quoted(const Text& text) {
     }
     at += bytes;
   }
+  out.append(text, plain, text.size() - plain);
   out.append(std::string(1, quote));
   return out;
 }
@@ -78,7 +85,6 @@ void write(const Value& value, bool as_repr, Text& out) {
   } else if (value.is_float()) {
     out.append(float_text(value.as_double()));
   } else if (value.is_string()) {
-    Budget::spend_bytes(value.text().size());
     if (as_repr && value.is_safe()) out.append("Markup(");
     out.append(as_repr ? quoted(value.text()) : value.text());
     if (as_repr && value.is_safe()) out.append(")");
@@ -109,7 +115,7 @@ struct NumberFormat {
   char sign = '\0';  ///< of positive numbers: '+', ' ' or nothing
   bool zeros = false, commas = false;
   char fill_align = '\0';
-  std::string fill = " ";
+  Text fill = Text(" ");
   char type = '\0';
 };
 
@@ -169,12 +175,13 @@ int number_at(std::string_view text, std::size_t& at) {
 }
 
 // [[fill]align][sign][0][width][,][.precision][type]
-Text with_spec(const Value& value, std::string_view spec) {
-  if (spec.empty()) return str(value);
+Text with_spec(const Value& value, const Text& how) {
+  if (how.empty()) return str(value);
+  std::string_view spec = how.view();
   NumberFormat format;
   const std::size_t first = first_code_point(spec).bytes;
   if (spec.size() > first && is_one_of(spec[first], "<>^=")) {
-    format.fill = std::string(spec.substr(0, first));
+    format.fill = how.substr(0, first);
     format.fill_align = spec[first];
     spec.remove_prefix(first + 1);
   } else if (is_one_of(spec[0], "<>^=")) {
@@ -202,7 +209,7 @@ Text with_spec(const Value& value, std::string_view spec) {
   }
   Text text;
   if (number) {
-    text = number_text(value, format);
+    text = Text(number_text(value, format).bytes(), how.has_foreign());
   } else {
     text = str(value);
     if (format.precision >= 0) {
@@ -243,8 +250,9 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
     value = arguments.positional[index];
   } else {
     const Value* found = nullptr;
+    Budget::spend_steps(arguments.named.size() / 8);
     for (const auto& [key, item] : arguments.named) {
-      if (key == name) found = &item;
+      if (key.view() == name) found = &item;
     }
     if (found == nullptr) throw TemplateError(cat("format() was given no ", quote(name)));
     value = *found;
@@ -290,10 +298,10 @@ Text repr(const Value& value) {
   return text;
 }
 
-Text padded(const Text& text, std::int64_t width, char align, const std::string& fill) {
+Text padded(const Text& text, std::int64_t width, char align, const Text& fill) {
   const auto have = static_cast<std::int64_t>(length(text.view()));
   if (width <= have) return text;
-  Budget::spend_bytes(static_cast<std::size_t>(width) * fill.size());
+  Budget::expect_bytes(static_cast<std::size_t>(width));
   const auto missing = static_cast<std::size_t>(width - have);
   const std::size_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
   Text out;
@@ -357,7 +365,12 @@ Text printf_format(const Text& format, const Value& value) {
                                   static_cast<std::size_t>(number.precision), starts.size() - 1)]);
       }
     } else if (number.type == 'c' && argument.is_int()) {
-      text = Text(to_utf8(static_cast<char32_t>(argument.as_int())));
+      // A number has no mark: it may be a message's.
+      const std::int64_t code = argument.as_int();
+      if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) {
+        throw TemplateError("%c arg is no character");
+      }
+      text = Text(to_utf8(static_cast<char32_t>(code)), true);
     } else if (number.type == 'c' && argument.is_string() && length(argument.text().view()) == 1) {
       text = argument.text();
     } else if (is_one_of(number.type, "dixXofFeEgGu")) {
@@ -367,7 +380,7 @@ Text printf_format(const Text& format, const Value& value) {
       }
       if (number.type == 'u') number.type = 'd';
       if (left) number.zeros = false;
-      text = number_text(argument, number);
+      text = Text(number_text(argument, number).bytes(), format.foreign_at(at - 1));
     } else {
       throw TemplateError(cat("unsupported format character '", number.type, "'"));
     }
@@ -391,9 +404,10 @@ Text brace_format(const Text& format, const Arguments& arguments) {
     } else if (c == '{') {
       const std::size_t end = bytes.find('}', at);
       if (end == std::string_view::npos) throw TemplateError("Single '{' in format string");
-      std::string_view field = bytes.substr(at + 1, end - at - 1), spec;
+      std::string_view field = bytes.substr(at + 1, end - at - 1);
+      Text spec;
       if (const std::size_t colon = field.find(':'); colon != std::string_view::npos) {
-        spec = field.substr(colon + 1);
+        spec = format.substr(at + 1 + colon + 1, end - at - 2 - colon);
         field = field.substr(0, colon);
       }
       char conversion = '\0';

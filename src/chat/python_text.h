@@ -22,6 +22,6 @@ Text brace_format(const Text& format, const Arguments& arguments);
 Text html_escaped(const Text& text);
 
 /// `text` in a field of `width` code points; `align` is one of < > ^.
-Text padded(const Text& text, std::int64_t width, char align, const std::string& fill = " ");
+Text padded(const Text& text, std::int64_t width, char align, const Text& fill = Text(" "));
 
 }  // namespace coppice::chat

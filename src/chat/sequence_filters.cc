@@ -78,7 +78,6 @@ Value join(Interpreter& interpreter, const Value& value, const Arguments& given)
     const Text text =
         str(attribute != nullptr && !attribute->is_none() ? at_path(interpreter, item, *attribute)
                                                           : item);
-    Budget::spend_bytes(text.size() + separator.size());
     out.append(text);
   }
   return Value(std::move(out));
@@ -255,6 +254,7 @@ Value max(Interpreter& interpreter, const Value& value, const Arguments& given) 
 }
 
 Arguments without(const Arguments& given, std::size_t count) {
+  Budget::spend_steps(given.positional.size() + given.named.size());
   Arguments rest;
   for (std::size_t i = count; i < given.positional.size(); ++i) {
     rest.positional.push_back(given.positional[i]);
@@ -269,16 +269,17 @@ Value map(Interpreter& interpreter, const Value& value, const Arguments& given) 
   const Value* attribute = nullptr;
   const Value* fallback = nullptr;
   for (const auto& [name, item] : given.named) {
-    if (name == "attribute") attribute = &item;
-    if (name == "default") fallback = &item;
+    if (name.view() == "attribute") attribute = &item;
+    if (name.view() == "default") fallback = &item;
   }
   if (given.positional.empty() && attribute == nullptr) {
     throw TemplateError("map requires a filter argument");
   }
+  const Arguments rest = without(given, 1);
   for (const Value& item : items_of(value)) {
     if (!given.positional.empty()) {
-      out.push_back(interpreter.filter(text_of(given.positional[0], "a filter").view(), item,
-                                       without(given, 1)));
+      out.push_back(
+          interpreter.filter(text_of(given.positional[0], "a filter").view(), item, rest));
       continue;
     }
     Value found = at_path(interpreter, item, *attribute);
@@ -324,7 +325,6 @@ Value group_by(Interpreter& interpreter, const Value& value, const Arguments& gi
   given.check("groupby", 1, 3, {"attribute", "default", "case_sensitive"});
   const Value* attribute = given.get(0, "attribute");
   const Value* fallback = given.get(1, "default");
-  if (attribute == nullptr) throw TemplateError("groupby needs an attribute");
   const bool exact = flag(given, 2, "case_sensitive");
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items_of(value)) {
@@ -347,9 +347,7 @@ Value group_by(Interpreter& interpreter, const Value& value, const Arguments& gi
   return Value::list(std::move(out));
 }
 
-}  // namespace
-
-Filter find_sequence_filter(std::string_view name) {
+const std::map<std::string_view, Filter>& sequence_filters() {
   static const std::map<std::string_view, Filter> all = {
       {"batch", batch},     {"count", count},      {"dictsort", dict_sort},
       {"first", first},     {"groupby", group_by}, {"items", items},
@@ -359,8 +357,20 @@ Filter find_sequence_filter(std::string_view name) {
       {"reverse", reverse}, {"select", select},    {"selectattr", select_attr},
       {"slice", slice},     {"sort", sort},        {"sum", sum},
       {"unique", unique}};
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : found->second;
+  return all;
+}
+
+}  // namespace
+
+Filter find_sequence_filter(std::string_view name) {
+  const auto found = sequence_filters().find(name);
+  return found == sequence_filters().end() ? nullptr : found->second;
+}
+
+std::vector<std::string_view> sequence_filter_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, filter] : sequence_filters()) names.push_back(name);
+  return names;
 }
 
 }  // namespace coppice::chat

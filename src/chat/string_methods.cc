@@ -108,11 +108,6 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
   return Value::list(std::move(out));
 }
 
-bool ends_line(char32_t c) {
-  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
-         c == 0x2029;
-}
-
 Value split_lines(const Text& self, const Arguments& given) {
   given.check("splitlines", 0, 1, {"keepends"});
   const Value* keep = given.get(0, "keepends");
@@ -134,7 +129,7 @@ Value split_lines(const Text& self, const Arguments& given) {
 }
 
 Value replace(const Text& self, const Arguments& given) {
-  given.check("replace", 2, 3, {"count"});
+  given.check("replace", 2, 3, {"", "", "count"});
   const std::string& from = needed(given, 0, "the text to replace").bytes();
   const Text& to = needed(given, 1, "the replacement");
   const Value* count = given.get(2, "count");
@@ -143,7 +138,6 @@ Value replace(const Text& self, const Arguments& given) {
   const std::string_view bytes = self.view();
   if (from.empty()) {
     const auto starts = boundaries(bytes);
-    Budget::spend_bytes(starts.size() * to.size());
     for (std::size_t i = 0; i < starts.size(); ++i) {
       if (left != 0) out.append(to);
       if (left > 0) --left;
@@ -155,7 +149,6 @@ Value replace(const Text& self, const Arguments& given) {
   for (std::size_t found = find_text(bytes, from); found != std::string::npos && left != 0;
        found = find_text(bytes, from, at)) {
     out.append(self, at, found - at);
-    Budget::spend_bytes(to.size());
     out.append(to);
     at = found + from.size();
     if (left > 0) --left;
@@ -256,7 +249,6 @@ Value join(const Text& self, const Arguments& given) {
     const std::string what = cat("sequence item ", index);
     const Text& text = text_of(item, what);
     if (index++ > 0) out.append(self);
-    Budget::spend_bytes(text.size() + self.size());
     out.append(text);
   }
   return Value(std::move(out));
@@ -265,8 +257,8 @@ Value join(const Text& self, const Arguments& given) {
 Value pad(const Text& self, std::string_view name, const Arguments& given) {
   given.check(name, 1, 2);
   const std::int64_t width = int_of(given.positional.at(0), "the width");
-  const std::string fill = given.positional.size() > 1 ? needed(given, 1, "the fill").bytes() : " ";
-  if (length(fill) != 1) throw TemplateError("the fill must be one character");
+  const Text fill = given.positional.size() > 1 ? needed(given, 1, "the fill") : Text(" ");
+  if (length(fill.view()) != 1) throw TemplateError("the fill must be one character");
   if (name == "center") {
     // CPython puts the odd one left if the width is odd.
     const auto have = static_cast<std::int64_t>(length(self.view()));
@@ -282,7 +274,7 @@ Value zero_fill(const Text& self, const Arguments& given) {
   const std::int64_t width = int_of(given.positional.at(0), "the width");
   const bool sign = !self.empty() && (self.view()[0] == '-' || self.view()[0] == '+');
   Text out = self.substr(0, sign ? 1 : 0);
-  out.append(padded(self.substr(sign ? 1 : 0), width - (sign ? 1 : 0), '>', "0"));
+  out.append(padded(self.substr(sign ? 1 : 0), width - (sign ? 1 : 0), '>', Text("0")));
   return Value(std::move(out));
 }
 
@@ -313,7 +305,7 @@ Value expand_tabs(const Text& self, const Arguments& given) {
     const CodePoint c = first_code_point(self.view().substr(at));
     if (c.value == '\t') {
       const std::int64_t blanks = width > 0 ? width - column % width : 0;
-      out.append(padded(Text(), blanks, '<'));
+      out.append(padded(Text(), blanks, '<', Text(" ", self.foreign_at(at))));
       column += blanks;
     } else {
       out.append(self, at, c.bytes);
@@ -339,6 +331,10 @@ std::size_t find_last_text(std::string_view text, std::string_view what, std::si
   if (what.size() > end) return std::string_view::npos;
   Budget::spend_steps(end / 64 * (what.size() / 64));
   return text.rfind(what, end - what.size());
+}
+
+std::vector<std::string_view> string_method_names() {
+  return {all_methods.begin(), all_methods.end()};
 }
 
 bool is_string_method(std::string_view name) {

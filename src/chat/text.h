@@ -16,13 +16,17 @@ struct Segment {
 
 /// Text in which every byte is either the template's own or foreign: of a message, a tool's
 /// description, or anything else that came in with a conversation. Only the template's own bytes
-/// may become special tokens. Every operation carries the marks along; equality is of bytes.
+/// may become special tokens. Every operation carries the marks along; equality is of bytes. What
+/// is made, and copied, is charged to the rendering (budget.h).
 class Text {
  public:
   Text() = default;
-  explicit Text(std::string bytes, bool foreign = false) : bytes_(std::move(bytes)) {
-    if (foreign) marks_.assign(bytes_.size(), '\1');
-  }
+  explicit Text(std::string bytes, bool foreign = false);
+  Text(const Text& other);
+  Text(Text&&) noexcept = default;
+  Text& operator=(const Text& other);
+  Text& operator=(Text&&) noexcept = default;
+  ~Text() = default;
 
   const std::string& bytes() const { return bytes_; }
   std::string_view view() const { return bytes_; }

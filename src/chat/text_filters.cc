@@ -74,7 +74,6 @@ Value replace(Interpreter&, const Value& value, const Arguments& given) {
   given.check("replace", 2, 3, {"old", "new", "count"});
   const Value *from = given.get(0, "old"), *to = given.get(1, "new");
   const Value* count = given.get(2, "count");
-  if (from == nullptr || to == nullptr) throw TemplateError("replace needs old and new");
   Arguments words;
   words.positional = {Value(str(*from)), Value(str(*to))};
   if (count != nullptr && !count->is_none()) words.positional.push_back(*count);
@@ -98,6 +97,16 @@ Value force_escape(Interpreter&, const Value& value, const Arguments& given) {
   return Value(html_escaped(str(value)), true);
 }
 
+Text without_line_end(const Text& line) {
+  std::string_view rest = line.view();
+  if (rest.ends_with("\r\n")) {
+    rest.remove_suffix(2);
+  } else if (!rest.empty() && ends_line(last_code_point(rest).value)) {
+    rest.remove_suffix(last_code_point(rest).bytes);
+  }
+  return line.substr(0, rest.size());
+}
+
 Value indent(Interpreter&, const Value& value, const Arguments& given) {
   given.check("indent", 0, 3, {"width", "first", "blank"});
   const Value* width = given.get(0, "width");
@@ -109,18 +118,23 @@ Value indent(Interpreter&, const Value& value, const Arguments& given) {
   }
   Text text = str(value);
   text.append("\n");
-  const Value split = string_method(text, "splitlines", {});
+  Arguments ends_kept;
+  ends_kept.positional.emplace_back(true);
+  const Value split = string_method(text, "splitlines", ends_kept);
   const auto& lines = split.as_list().items;
-  Budget::spend_bytes(lines.size() * (step.size() + 1));
   Text out;
   if (flag(given, 1, "first", false)) out.append(step);
   const bool blank = flag(given, 2, "blank", false);
+  bool foreign_end = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Text& whole = lines[i].text();
+    const Text line = without_line_end(whole);
     if (i > 0) {
-      out.append("\n");
-      if (blank || !lines[i].text().empty()) out.append(step);
+      out.append("\n", foreign_end);
+      if (blank || !line.empty()) out.append(step);
     }
-    out.append(lines[i].text());
+    out.append(line);
+    foreign_end = whole.foreign_at(whole.size() - 1);
   }
   return Value(std::move(out));
 }
@@ -136,7 +150,7 @@ Value truncate(Interpreter&, const Value& value, const Arguments& given) {
   const auto starts = boundaries(text.view());
   const auto size = static_cast<std::int64_t>(starts.size()) - 1;
   if (size - most <= number(given, 3, "leeway", 5)) return Value(text);
-  Text cut = text.substr(0, starts[static_cast<std::size_t>(most - end_size)]);
+  Text cut = text.substr(0, starts[static_cast<std::size_t>(std::min(most - end_size, size))]);
   if (!flag(given, 1, "killwords", false)) {
     const std::size_t space = cut.view().rfind(' ');
     if (space != std::string_view::npos) cut = cut.substr(0, space);
@@ -280,18 +294,18 @@ Value to_json_filter(Interpreter&, const Value& value, const Arguments& given) {
   style.ensure_ascii = flag(given, 0, "ensure_ascii", false);
   if (const Value* indent = given.get(1, "indent"); indent != nullptr && !indent->is_none()) {
     style.indent = indent->is_string()
-                       ? indent->text().bytes()
-                       : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
-                                         int_of(*indent, "indent"), 0, 1000)),
-                                     ' ');
-    style.item_separator = ",";
+                       ? indent->text()
+                       : Text(std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
+                                              int_of(*indent, "indent"), 0, 1000)),
+                                          ' '));
+    style.item_separator = Text(",");
   }
   if (const Value* separators = given.get(2, "separators");
       separators != nullptr && !separators->is_none()) {
     const std::vector<Value> pair = items_of(*separators);
     if (pair.size() != 2) throw TemplateError("separators are two strings");
-    style.item_separator = text_of(pair[0], "a separator").bytes();
-    style.key_separator = text_of(pair[1], "a separator").bytes();
+    style.item_separator = text_of(pair[0], "a separator");
+    style.key_separator = text_of(pair[1], "a separator");
   }
   style.sort_keys = flag(given, 3, "sort_keys", false);
   return Value(to_json(value, style));
@@ -315,9 +329,7 @@ Value attr(Interpreter& interpreter, const Value& value, const Arguments& given)
   return Value::undefined(cat("'dict object' has no attribute '", name.view(), "'"));
 }
 
-}  // namespace
-
-Filter find_text_filter(std::string_view name) {
+const std::map<std::string_view, Filter>& text_filters() {
   static const std::map<std::string_view, Filter> all = {{"abs", absolute},
                                                          {"attr", attr},
                                                          {"capitalize", capitalize},
@@ -343,8 +355,20 @@ Filter find_text_filter(std::string_view name) {
                                                          {"upper", upper},
                                                          {"urlencode", url_encode},
                                                          {"wordcount", word_count}};
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : found->second;
+  return all;
+}
+
+}  // namespace
+
+Filter find_text_filter(std::string_view name) {
+  const auto found = text_filters().find(name);
+  return found == text_filters().end() ? nullptr : found->second;
+}
+
+std::vector<std::string_view> filter_names() {
+  std::vector<std::string_view> names = sequence_filter_names();
+  for (const auto& [name, filter] : text_filters()) names.push_back(name);
+  return names;
 }
 
 }  // namespace coppice::chat

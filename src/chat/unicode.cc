@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "chat/budget.h"
+
 namespace coppice::chat {
 namespace {
 
@@ -42,6 +44,8 @@ std::size_t length(std::string_view text) {
 }
 
 std::vector<std::size_t> boundaries(std::string_view text) {
+  Budget::look_at(text.size());
+  Budget::spend_bytes(length(text) * sizeof(std::size_t));
   std::vector<std::size_t> starts;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) starts.push_back(i);
@@ -64,6 +68,11 @@ bool is_alpha(char32_t c) {
 bool is_digit(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
+
+bool ends_line(char32_t c) {
+  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
 
 bool is_printable(char32_t c) {
   if (c < 0x80) return c >= 0x20 && c != 0x7f;
@@ -147,6 +156,7 @@ std::string lowered(std::string_view text, std::size_t at, const CodePoint& c) {
 }  // namespace
 
 Text with_case(const Text& text, Case to) {
+  Budget::look_at(4 * text.size());  // letter by letter
   Text out;
   bool begins_word = true;
   for (std::size_t at = 0; at < text.size();) {
@@ -170,8 +180,20 @@ Text with_case(const Text& text, Case to) {
 }
 
 Text stripped(const Text& text, const std::string* set, bool left, bool right) {
+  std::u32string sorted;
+  if (set != nullptr) {
+    for (std::string_view more = *set; !more.empty();) {
+      const CodePoint c = first_code_point(more);
+      sorted.push_back(c.value);
+      more.remove_prefix(c.bytes);
+    }
+    Budget::spend_bytes(sorted.size() * sizeof(char32_t));
+    Budget::spend_steps(sorted.size() / 2);
+    std::sort(sorted.begin(), sorted.end());
+  }
   const auto goes = [&](const CodePoint& c) {
-    return set == nullptr ? is_space(c.value) : set->find(to_utf8(c.value)) != std::string::npos;
+    return set == nullptr ? is_space(c.value)
+                          : std::binary_search(sorted.begin(), sorted.end(), c.value);
   };
   std::string_view rest = text.view();
   std::size_t from = 0;

@@ -30,6 +30,7 @@ bool is_alpha(char32_t c);
 bool is_digit(char32_t c);
 bool is_lower(char32_t c);
 bool is_upper(char32_t c);
+bool ends_line(char32_t c);     ///< as str.splitlines
 bool is_printable(char32_t c);  ///< as repr() leaves it
 
 enum class Case { lower, upper, title, capitalized, swapped, folded };

@@ -20,32 +20,10 @@ void count(Container& container, const Value& item) {
   }
 }
 
-thread_local Budget* current = nullptr;
-
 }  // namespace
 
-Budget::Budget() : outer_(current) { current = this; }
-Budget::~Budget() { current = outer_; }
-
-void Budget::spend_steps(std::size_t count) {
-  if (current == nullptr) return;
-  if (count > current->steps_) {
-    throw TemplateError(
-        "takes more than 2 million steps; the template or the messages are at fault");
-  }
-  current->steps_ -= count;
-}
-
-void Budget::spend_bytes(std::size_t count) {
-  if (current == nullptr) return;
-  if (count > current->bytes_) {
-    throw TemplateError(
-        "makes more than 128 MiB of text; the template or the messages are at fault");
-  }
-  current->bytes_ -= count;
-}
-
 const Value* Dict::named(std::string_view key) const {
+  Budget::spend_steps(items.size() / 8);
   for (const auto& [name, value] : items) {
     if (name.is_string() && name.text().view() == key) return &value;
   }
@@ -54,6 +32,7 @@ const Value* Dict::named(std::string_view key) const {
 
 const Value* Dict::find(const Value& key) const {
   if (key.is_string()) return named(key.text().view());
+  Budget::spend_steps(items.size() / 8);
   for (const auto& [name, value] : items) {
     if (equal(name, key)) return &value;
   }
@@ -63,7 +42,7 @@ const Value* Dict::find(const Value& key) const {
 const Value* Arguments::get(std::size_t index, std::string_view name) const {
   if (index < positional.size()) return &positional[index];
   for (const auto& [key, value] : named) {
-    if (key == name) return &value;
+    if (key.view() == name) return &value;
   }
   return nullptr;
 }
@@ -75,22 +54,44 @@ void Arguments::check(std::string_view what, std::size_t least, std::size_t most
     throw TemplateError(cat(what, " takes ", least == most ? cat(most) : cat(least, " to ", most),
                             " arguments, not ", given));
   }
+  const auto named_at = [&](std::size_t index) {
+    return index < names.size() && std::data(names)[index] != "" ? std::data(names)[index]
+                                                                 : std::string_view();
+  };
+  std::vector<bool> there(std::max(most, names.size()), false);
+  std::fill_n(there.begin(), positional.size(), true);
   for (const auto& [name, value] : named) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw TemplateError(cat(what, " has no argument ", quote(name)));
+    const auto found =
+        name.empty() ? names.end() : std::find(names.begin(), names.end(), name.view());
+    if (found == names.end())
+      throw TemplateError(cat(what, " has no argument ", quote(name.view())));
+    const auto index = static_cast<std::size_t>(found - names.begin());
+    if (there[index]) {
+      throw TemplateError(cat(what, " got multiple values for argument ", quote(name.view())));
     }
+    there[index] = true;
+  }
+  for (std::size_t i = 0; i < least; ++i) {
+    if (there[i]) continue;
+    const std::string_view name = named_at(i);
+    throw TemplateError(name.empty() ? cat(what, " needs argument ", i + 1)
+                                     : cat(what, " needs argument ", quote(name)));
   }
 }
 
-Value::Value(Callable callable) : data_(std::make_shared<const Callable>(std::move(callable))) {}
+Value::Value(Callable callable) {
+  Budget::spend_bytes(sizeof(Callable));
+  data_ = std::make_shared<const Callable>(std::move(callable));
+}
 
 Value::Value(Text text, bool safe) {
-  Budget::spend_bytes(text.size());
+  Budget::spend_bytes(sizeof(Text) + 32);  // of text and its count of owners
   data_ = String{std::make_shared<const Text>(std::move(text)), safe};
 }
 
 Value Value::list(std::vector<Value> items, List::Kind kind) {
   Budget::spend_steps(items.size());
+  Budget::spend_bytes(items.size() * sizeof(Value));
   List list{std::move(items), kind};
   for (const Value& item : list.items) count(list, item);
   Value value;
@@ -100,6 +101,7 @@ Value Value::list(std::vector<Value> items, List::Kind kind) {
 
 Value Value::range(std::vector<Value> items, std::string shown) {
   Budget::spend_steps(items.size());
+  Budget::spend_bytes(items.size() * sizeof(Value));
   List list{std::move(items), List::Kind::range};
   list.shown = std::move(shown);
   Value value;
@@ -109,6 +111,7 @@ Value Value::range(std::vector<Value> items, std::string shown) {
 
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
   Budget::spend_steps(items.size());
+  Budget::spend_bytes(items.size() * 2 * sizeof(Value));
   Dict dict{std::move(items), 1, 1};
   for (const auto& [key, item] : dict.items) {
     count(dict, key);
@@ -120,6 +123,7 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items) {
 }
 
 Value Value::undefined(std::string message) {
+  Budget::spend_bytes(message.size());
   return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
 }
 
@@ -176,7 +180,7 @@ bool equal(const Value& a, const Value& b) {
     return a.as_int() == b.as_int();
   }
   if (a.is_string() && b.is_string()) {
-    if (a.text().size() == b.text().size()) Budget::spend_steps(a.text().size() / 1024);
+    if (a.text().size() == b.text().size()) Budget::spend_steps(a.text().size() / 256);
     return a.text() == b.text();
   }
   if (a.is_list() && b.is_list()) {
@@ -217,7 +221,7 @@ int compare(const Value& a, const Value& b, std::string_view operation) {
   }
   // UTF-8 sorts as its code points do.
   if (a.is_string() && b.is_string()) {
-    Budget::spend_steps(std::min(a.text().size(), b.text().size()) / 1024);
+    Budget::spend_steps(std::min(a.text().size(), b.text().size()) / 256);
     const int order = a.text().bytes().compare(b.text().bytes());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }

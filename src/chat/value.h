@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "chat/budget.h"
 #include "chat/text.h"
 
 namespace coppice::chat {
@@ -64,11 +65,13 @@ struct Namespace {
 /// The words in the brackets of a call.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<std::pair<Text, Value>> named;
 
   /// Value of parameter `index`, called `name`; null if not given.
   const Value* get(std::size_t index, std::string_view name) const;
-  /// Throws TemplateError for more than `most` words or names that are not in `names`.
+  /// The parameters are called `names`; those that are left out, or "", take no name. Throws
+  /// TemplateError for more than `most` words, where one of the first `least` is missing, for names
+  /// that are not in `names`, and for a parameter that is given twice.
   void check(std::string_view what, std::size_t least, std::size_t most,
              std::initializer_list<std::string_view> names = {}) const;
 };
@@ -78,25 +81,6 @@ struct Callable {
   std::function<Value(Interpreter&, const Arguments&)> call;
   std::function<Value(std::string_view)> attribute;  ///< empty: none
   int depth = 1;
-};
-
-/// What one rendering may still use. It is charged where values are made, so that no operation can
-/// forget to. A hostile template ends in TemplateError.
-class Budget {
- public:
-  Budget();
-  ~Budget();
-  Budget(const Budget&) = delete;
-  Budget& operator=(const Budget&) = delete;
-
-  /// Charge the rendering that runs on this thread, if there is one.
-  static void spend_steps(std::size_t count);
-  static void spend_bytes(std::size_t count);
-
- private:
-  std::size_t steps_ = 2'000'000;
-  std::size_t bytes_ = std::size_t{128} << 20;
-  Budget* outer_;
 };
 
 /// Immutable but for namespaces and what generators gave; copies share. Containers nest at most

@@ -8,14 +8,12 @@
 namespace coppice::chat {
 namespace {
 
-const Value& other(const Arguments& given) {
-  given.check("a test", 1, 1);
-  return given.positional.empty() ? given.named[0].second : given.positional[0];
-}
+using Alone = bool (*)(const Value&);
+using OfTwo = bool (*)(const Value&, const Value&);
 
 template <int... orders>
-bool ordered(Interpreter&, const Value& value, const Arguments& given) {
-  const int order = compare(value, other(given), "<");
+bool ordered(const Value& value, const Value& other) {
+  const int order = compare(value, other, "<");
   return ((order == orders) || ...);
 }
 
@@ -37,60 +35,56 @@ bool all_cased(const Value& value, bool upper) {
   return any;
 }
 
-}  // namespace
+bool differ(const Value& value, const Value& other) { return !equal(value, other); }
 
-Test find_test(std::string_view name) {
-  using I = Interpreter;
+const std::map<std::string_view, Alone>& tests_of_one() {
   using V = const Value;
-  using A = const Arguments;
-  static const Test equals = [](I&, V& v, A& a) { return equal(v, other(a)); };
-  static const Test differs = [](I&, V& v, A& a) { return !equal(v, other(a)); };
-  static const std::map<std::string_view, Test> all = {
-      {"defined", [](I&, V& v, A&) { return !v.is_undefined(); }},
-      {"undefined", [](I&, V& v, A&) { return v.is_undefined(); }},
-      {"none", [](I&, V& v, A&) { return v.is_none(); }},
-      {"boolean", [](I&, V& v, A&) { return v.is_bool(); }},
-      {"true", [](I&, V& v, A&) { return v.is_bool() && v.as_bool(); }},
-      {"false", [](I&, V& v, A&) { return v.is_bool() && !v.as_bool(); }},
-      {"integer", [](I&, V& v, A&) { return v.is_int(); }},
-      {"float", [](I&, V& v, A&) { return v.is_float(); }},
-      {"number", [](I&, V& v, A&) { return v.is_number(); }},
-      {"string", [](I&, V& v, A&) { return v.is_string(); }},
-      {"mapping", [](I&, V& v, A&) { return v.is_dict(); }},
-      {"callable", [](I&, V& v, A&) { return v.is_callable() || v.is_undefined(); }},
+  static const std::map<std::string_view, Alone> all = {
+      {"defined", [](V& v) { return !v.is_undefined(); }},
+      {"undefined", [](V& v) { return v.is_undefined(); }},
+      {"none", [](V& v) { return v.is_none(); }},
+      {"boolean", [](V& v) { return v.is_bool(); }},
+      {"true", [](V& v) { return v.is_bool() && v.as_bool(); }},
+      {"false", [](V& v) { return v.is_bool() && !v.as_bool(); }},
+      {"integer", [](V& v) { return v.is_int(); }},
+      {"float", [](V& v) { return v.is_float(); }},
+      {"number", [](V& v) { return v.is_number(); }},
+      {"string", [](V& v) { return v.is_string(); }},
+      {"mapping", [](V& v) { return v.is_dict(); }},
+      {"callable", [](V& v) { return v.is_callable() || v.is_undefined(); }},
       // Undefined values have a length, 0, and an element method, which throws.
       {"sequence",
-       [](I&, V& v, A&) {
+       [](V& v) {
          return v.is_string() || (v.is_list() && v.as_list().has_elements()) || v.is_dict() ||
                 v.is_undefined();
        }},
       {"iterable",
-       [](I&, V& v, A&) {
-         return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined();
-       }},
-      {"escaped", [](I&, V& v, A&) { return v.is_safe(); }},
-      {"lower", [](I&, V& v, A&) { return all_cased(v, false); }},
-      {"upper", [](I&, V& v, A&) { return all_cased(v, true); }},
-      {"even", [](I&, V& v, A&) { return remainder(v, Value(2)) == 0; }},
-      {"odd", [](I&, V& v, A&) { return remainder(v, Value(2)) == 1; }},
-      {"divisibleby", [](I&, V& v, A& a) { return remainder(v, other(a)) == 0; }},
-      {"in", [](I&, V& v, A& a) { return contains(other(a), v); }},
-      {"sameas",
-       [](I&, V& v, A& a) {
-         const Value& w = other(a);
-         return v.type_name() == w.type_name() && equal(v, w);
-       }},
+       [](V& v) { return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined(); }},
+      {"escaped", [](V& v) { return v.is_safe(); }},
+      {"lower", [](V& v) { return all_cased(v, false); }},
+      {"upper", [](V& v) { return all_cased(v, true); }},
+      {"even", [](V& v) { return remainder(v, Value(2)) == 0; }},
+      {"odd", [](V& v) { return remainder(v, Value(2)) == 1; }},
       {"filter",
-       [](I&, V& v, A&) {
+       [](V& v) {
          const std::string_view word = text_of(v, "a filter").view();
          return find_text_filter(word) != nullptr || find_sequence_filter(word) != nullptr;
        }},
-      {"test", [](I&, V& v, A&) { return find_test(text_of(v, "a test").view()) != nullptr; }},
-      {"==", equals},
-      {"eq", equals},
-      {"equalto", equals},
-      {"!=", differs},
-      {"ne", differs},
+      {"test", [](V& v) { return is_test(text_of(v, "a test").view()); }}};
+  return all;
+}
+
+const std::map<std::string_view, OfTwo>& tests_of_two() {
+  using V = const Value;
+  static const std::map<std::string_view, OfTwo> all = {
+      {"divisibleby", [](V& v, V& w) { return remainder(v, w) == 0; }},
+      {"in", [](V& v, V& w) { return contains(w, v); }},
+      {"sameas", [](V& v, V& w) { return v.type_name() == w.type_name() && equal(v, w); }},
+      {"==", equal},
+      {"eq", equal},
+      {"equalto", equal},
+      {"!=", differ},
+      {"ne", differ},
       {"<", ordered<-1>},
       {"lt", ordered<-1>},
       {"lessthan", ordered<-1>},
@@ -101,8 +95,31 @@ Test find_test(std::string_view name) {
       {"greaterthan", ordered<1>},
       {">=", ordered<1, 0>},
       {"ge", ordered<1, 0>}};
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : found->second;
+  return all;
+}
+
+}  // namespace
+
+bool is_test(std::string_view name) {
+  return tests_of_one().contains(name) || tests_of_two().contains(name);
+}
+
+bool run_test(std::string_view name, const Value& value, const Arguments& given) {
+  if (const auto found = tests_of_one().find(name); found != tests_of_one().end()) {
+    given.check(name, 0, 0);
+    return found->second(value);
+  }
+  const auto found = tests_of_two().find(name);
+  if (found == tests_of_two().end()) throw TemplateError(cat("No test named '", name, "'."));
+  given.check(name, 1, 1);
+  return found->second(value, given.positional[0]);
+}
+
+std::vector<std::string_view> test_names() {
+  std::vector<std::string_view> names;
+  for (const auto& [name, test] : tests_of_one()) names.push_back(name);
+  for (const auto& [name, test] : tests_of_two()) names.push_back(name);
+  return names;
 }
 
 }  // namespace coppice::chat

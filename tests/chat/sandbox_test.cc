@@ -220,12 +220,67 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{% set ns = namespace(t=1) %}{% for i in range(500) %}{% set ns.t = namespace(t=ns.t) %}"
        "{% endfor %}{{ ns.t }}{% set ns.t = ns %}{{ ns }}",
        "rendered: <Namespace><Namespace>"},
+      // Bytes that are made by other ways than + and *.
+      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
+       "{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
+       bytes},
+      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
+       "{% set ns.t = '%s%s'|format(ns.t, ns.t) %}{% endfor %}",
+       "more than"},
+      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
+       "{% set ns.t = '{0}{0}'.format(ns.t) %}{% endfor %}",
+       "more than"},
+      {"{% set s = 'x' * 1000000 %}{{ ([s] * 1000)|tojson }}", "more than"},
+      {"{% set s = 'x' * 1000000 %}{{ [s] * 1000 }}", "more than"},
+      {"{% set s = 'x' * 1000000 %}{{ range(1000)|tojson(indent=s) if false else "
+       "([1] * 1000)|tojson(indent=s) }}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(1000) %}{% set t = d|attr(s) %}{% endfor %}",
+       "more than"},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(1000) %}{% set t = s|upper %}{% endfor %}",
+       "more than"},
+      {"{% set s = 'x' * 1000000 %}{% set t = s|list %}", "more than"},
+      {"{{ range(99999)|map('string')|list|length }}", "rendered: 99999"},
+      // Looking, too.
+      {"{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% if s[10**9] %}{% endif %}"
+       "{% endfor %}",
+       steps},
+      {"{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% if s is lower %}{% endif %}"
+       "{% endfor %}",
+       steps},
+      {"{% set s = 'x' * 1000000 %}{% set t = 'y' * 1000000 ~ 'x' %}{% for i in range(99999) %}"
+       "{% set u = s.strip(t) %}{% endfor %}",
+       "more than"},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(99999) %}{% set u = ''.strip(s) %}"
+       "{% endfor %}",
+       "more than"},
+      {"{% set m = dict(" + many("a", "=1,") +
+           ") %}{% for i in range(99) %}"
+           "{% set n = namespace(**m) %}{% endfor %}",
+       steps},
+      {repeated("{% with %}", 140) + "{% for i in range(99999) %}{% if a or b or c or d %}" +
+           "{% endif %}{% endfor %}" + repeated("{% endwith %}", 140),
+       steps},
+      {"{{ ('{a}' * 1000000).format(" + many("b", "=1,") + "a=1) }}", "more than"},
+      {"{% set m = dict(" + many("a", "=1,") + ") %}{{ ('%(a1999)s' * 1000000) % m }}", steps},
+      {"{% set l = ['map'] * 700000 %}{{ 'x'|map(*l)|list }}", "more than"},
+      {"{% set l = ['map'] * 1000 %}{{ 'x'|map(*l)|list }}", "nest too deep"},
   };
   for (const Case& one : cases) {
     const std::string said = refusal(one.source);
     EXPECT_NE(said.find(one.wanted), std::string::npos) << one.source.substr(0, 200) << "\n"
                                                         << said;
   }
+}
+
+// Long messages may be copied, and looked through, as often as short ones.
+TEST(ChatTemplate, GivesLongMessagesRoom) {
+  const std::string text(8'000'000, 'x');
+  const std::string source =
+      "{% for m in messages %}{% if m is string and 'yy' not in m and not m.startswith('z') %}"
+      "{{ '<|user|>' + m|trim + '<|end|>' }}{{ m.split('y')[-1]|trim ~ m[:-1] }}{% endif %}"
+      "{% endfor %}";
+  EXPECT_EQ(render(source, "{\"messages\": [\"" + text + "\"]}").size(), 3 * text.size() + 14);
 }
 
 TEST(ChatTemplate, RefusesWhatIsNoText) {
