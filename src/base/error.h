@@ -18,6 +18,7 @@ std::string printable(std::string_view text);
 template <typename... Args>
 std::string cat(const Args&... args) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // else a text for which memory runs out is cut short
   (out << ... << args);
   return out.str();
 }

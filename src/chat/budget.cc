@@ -5,7 +5,7 @@
 namespace coppice::chat {
 namespace {
 
-constexpr std::size_t most_steps = 2'000'000, most_bytes = std::size_t{128} << 20;
+constexpr std::size_t most_steps = 2'000'000, most_bytes = std::size_t{64} << 20;
 // Of each byte of the messages: as often may they be copied, and looked through.
 constexpr std::size_t copies = 64, looks = 4 * 16;
 
@@ -33,7 +33,7 @@ void Budget::spend_steps(std::size_t count) {
 void Budget::expect_bytes(std::size_t count) {
   if (running != nullptr && count > running->bytes_) {
     throw TemplateError(
-        "makes more than 128 MiB of text; the template or the messages are at fault");
+        "makes more than 64 MiB of text; the template or the messages are at fault");
   }
 }
 

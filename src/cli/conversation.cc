@@ -153,8 +153,8 @@ void Conversation::add_list(const chat::Value& list, const std::string& where) {
 std::string Conversation::to_json() const {
   std::vector<chat::Value> said(messages_.begin() + (system_.empty() ? 0 : 1), messages_.end());
   chat::JsonStyle style;
-  style.indent = "  ";
-  style.item_separator = ",";
+  style.indent = chat::Text("  ");
+  style.item_separator = chat::Text(",");
   return chat::to_json(chat::Value::list(std::move(said)), style).bytes() + "\n";
 }
 

@@ -247,7 +247,7 @@ class Batch {
 std::vector<Outcome> Engine::generate(std::span<const Request> requests,
                                       const OutcomeCallback& finished,
                                       const std::stop_token& stop) {
-  return Batch(*impl_, requests, finished, stop).write();
+  return in_words("generate", [&] { return Batch(*impl_, requests, finished, stop).write(); });
 }
 
 }  // namespace coppice

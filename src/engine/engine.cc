@@ -75,9 +75,11 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
-Engine Engine::load(const EngineOptions& asked) {
+namespace {
+
+std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   const double start = now_seconds();
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_unique<Engine::Impl>();
   EngineOptions& options = impl->options = asked;
   if (options.target.empty()) throw_usage("target: no model folder was given");
   check_capacities(options);
@@ -120,13 +122,23 @@ Engine Engine::load(const EngineOptions& asked) {
   }
   impl->forest = std::make_unique<KvForest>(*impl->target.pool, impl->draft.pool.get());
   impl->load_seconds = now_seconds() - start;
-  return Engine(std::move(impl));
+  return impl;
+}
+
+}  // namespace
+
+Engine Engine::load(const EngineOptions& asked) {
+  return in_words("load", [&] { return Engine(loaded(asked)); });
 }
 
 Generation Engine::generate(std::string_view prompt, const GenerateOptions& options,
                             const PieceCallback& callback) {
-  impl_->check_bytes(prompt, 0);
-  return generate(impl_->encode(prompt, options.add_bos), options, callback);
+  return generate(in_words("generate",
+                           [&] {
+                             impl_->check_bytes(prompt, 0);
+                             return impl_->encode(prompt, options.add_bos);
+                           }),
+                  options, callback);
 }
 
 Generation Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -136,7 +148,7 @@ Generation Engine::generate(std::span<const TokenId> prompt, const GenerateOptio
 }
 
 std::vector<TokenId> Engine::tokenize(std::string_view text, bool add_bos) const {
-  return impl_->encode(text, add_bos);
+  return in_words("tokenize", [&] { return impl_->encode(text, add_bos); });
 }
 bool Engine::has_tokenizer() const { return impl_->tokenizer != nullptr; }
 bool Engine::has_draft() const { return impl_->draft.model != nullptr; }
@@ -147,24 +159,33 @@ double Engine::load_seconds() const { return impl_->load_seconds; }
 std::string Engine::warning() const { return impl_->device->warning(); }
 
 std::string Engine::detokenize(std::span<const TokenId> tokens) const {
-  const Tokenizer& t = impl_->require_tokenizer();
-  std::string bytes;
-  for (const TokenId token : tokens) bytes += t.bytes_of(token);
-  return to_valid_utf8(bytes);
+  return in_words("detokenize", [&] {
+    const Tokenizer& t = impl_->require_tokenizer();
+    std::string bytes;
+    for (const TokenId token : tokens) bytes += t.bytes_of(token);
+    return to_valid_utf8(bytes);
+  });
 }
 
-Sequence Engine::new_sequence() { return Sequence(std::make_shared<Sequence::Impl>(*impl_)); }
+Sequence Engine::new_sequence() {
+  return in_words("new_sequence",
+                  [&] { return Sequence(std::make_shared<Sequence::Impl>(*impl_)); });
+}
 
 JudgedTree Engine::judge_tree(std::string_view prompt, const GenerateOptions& options) {
-  impl_->check_bytes(prompt, 0);
-  return judge_tree(impl_->encode(prompt, options.add_bos), options);
+  return in_words("judge_tree", [&] {
+    impl_->check_bytes(prompt, 0);
+    return judge_tree(impl_->encode(prompt, options.add_bos), options);
+  });
 }
 
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
-  impl_->check(options);
-  SequenceState state = impl_->new_text();
-  impl_->append_prompt(state, prompt);
-  return judge_first_tree(*impl_, state, options);
+  return in_words("judge_tree", [&] {
+    impl_->check(options);
+    SequenceState state = impl_->new_text();
+    impl_->append_prompt(state, prompt);
+    return judge_first_tree(*impl_, state, options);
+  });
 }
 
 }  // namespace coppice

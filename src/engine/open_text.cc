@@ -67,12 +67,12 @@ std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view 
   return sequence.engine.encode_after(sequence.state.tokens, prompt, options.add_bos);
 }
 
-std::exception_ptr in_words(std::exception_ptr failure) {
+std::exception_ptr in_words(std::exception_ptr failure, const char* what) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
     try {
-      throw_failure("generate: the host's memory ran out; free memory, or use smaller trees");
+      throw_failure(cat(what, ": the host's memory ran out; free memory, or use smaller trees"));
     } catch (...) {
       return std::current_exception();
     }

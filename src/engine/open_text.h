@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -62,7 +63,16 @@ Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<co
 /// Token ids of a prompt that goes on with a sequence.
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,
                                const GenerateOptions& options);
-/// The same failure, but of memory that ran out: in words.
-std::exception_ptr in_words(std::exception_ptr failure);
+/// The same failure, but of memory that ran out: in words, of the call `what`.
+std::exception_ptr in_words(std::exception_ptr failure, const char* what = "generate");
+/// Does it; memory that runs out leaves the library as an Error.
+template <typename Body>
+auto in_words(const char* what, const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    std::rethrow_exception(in_words(std::current_exception(), what));
+  }
+}
 
 }  // namespace coppice

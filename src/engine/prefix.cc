@@ -16,27 +16,10 @@ struct __attribute__((visibility("hidden"))) Prefix::Impl {
   KvTip pin;
 };
 
-Prefix::Prefix(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Prefix::Prefix(Prefix&&) noexcept = default;
-Prefix& Prefix::operator=(Prefix&&) noexcept = default;
-Prefix::~Prefix() = default;
-
-std::span<const TokenId> Prefix::tokens() const { return impl_->tokens; }
-
-Sequence Prefix::begin() const {
-  auto sequence = std::make_shared<Sequence::Impl>(impl_->engine, true);
-  impl_->engine.append_prompt(sequence->state, impl_->tokens);
-  return Sequence(std::move(sequence));
-}
-
-Prefix Engine::prefix(std::string_view text, bool add_bos) {
-  impl_->check_bytes(text, 0);
-  return prefix(impl_->encode(text, add_bos));
-}
+namespace {
 
 // The target computes it in the passes of a text that ends after its first token, beside others.
-Prefix Engine::prefix(std::span<const TokenId> tokens) {
-  Impl& engine = *impl_;
+std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const TokenId> tokens) {
   GenerateOptions one_token;
   one_token.max_new_tokens = 1;
   one_token.ignore_eos = true;
@@ -44,16 +27,12 @@ Prefix Engine::prefix(std::span<const TokenId> tokens) {
   const auto length = static_cast<std::int32_t>(tokens.size());
   SequenceState state = engine.new_shared_text();
   engine.append_prompt(state, tokens);
-  try {
-    // Until this thread goes on, others that lack memory may take what the ended text had: again.
-    FinishReason reason;
-    do {
-      state.cut(length);
-      reason = decode(engine, state, one_token).finish_reason;
-    } while (state.target_kv() < length && reason != FinishReason::memory);
-  } catch (...) {
-    std::rethrow_exception(in_words(std::current_exception()));
-  }
+  // Until this thread goes on, others that lack memory may take what the ended text had: again.
+  FinishReason reason;
+  do {
+    state.cut(length);
+    reason = decode(engine, state, one_token).finish_reason;
+  } while (state.target_kv() < length && reason != FinishReason::memory);
   if (state.target_kv() < length) {
     throw_failure(
         cat("prefix: too few KV slots for its ", length, " tokens; raise kv_tokens (--kv-tokens)"));
@@ -69,8 +48,36 @@ Prefix Engine::prefix(std::span<const TokenId> tokens) {
     // Without slots the draft catches up later.
     static_cast<void>(engine.draft_runner->prefill(prompt));
   }
-  return Prefix(std::make_unique<Prefix::Impl>(
-      Prefix::Impl{engine, {tokens.begin(), tokens.end()}, std::move(state.base)}));
+  return std::make_unique<Prefix::Impl>(
+      Prefix::Impl{engine, {tokens.begin(), tokens.end()}, std::move(state.base)});
+}
+
+}  // namespace
+
+Prefix::Prefix(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Prefix::Prefix(Prefix&&) noexcept = default;
+Prefix& Prefix::operator=(Prefix&&) noexcept = default;
+Prefix::~Prefix() = default;
+
+std::span<const TokenId> Prefix::tokens() const { return impl_->tokens; }
+
+Sequence Prefix::begin() const {
+  return in_words("begin", [&] {
+    auto sequence = std::make_shared<Sequence::Impl>(impl_->engine, true);
+    impl_->engine.append_prompt(sequence->state, impl_->tokens);
+    return Sequence(std::move(sequence));
+  });
+}
+
+Prefix Engine::prefix(std::string_view text, bool add_bos) {
+  return prefix(in_words("prefix", [&] {
+    impl_->check_bytes(text, 0);
+    return impl_->encode(text, add_bos);
+  }));
+}
+
+Prefix Engine::prefix(std::span<const TokenId> tokens) {
+  return in_words("prefix", [&] { return Prefix(computed(*impl_, tokens)); });
 }
 
 CacheStatistics Engine::cache() const {

@@ -15,7 +15,8 @@ std::span<const TokenId> Sequence::tokens() const { return impl_->state.tokens; 
 
 Generation Sequence::generate(std::string_view prompt, const GenerateOptions& options,
                               const PieceCallback& callback) {
-  return generate(tokens_of(*impl_, prompt, options), options, callback);
+  return generate(in_words("generate", [&] { return tokens_of(*impl_, prompt, options); }), options,
+                  callback);
 }
 
 Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -25,9 +26,11 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
 
 Sequence Sequence::fork() const {
   const SequenceClaim claim(*impl_);
-  const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.forest() != nullptr);
-  fork->state.take_text(impl_->state);
-  return Sequence(fork);
+  return in_words("fork", [&] {
+    const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.forest() != nullptr);
+    fork->state.take_text(impl_->state);
+    return Sequence(fork);
+  });
 }
 
 void Sequence::rewind(std::int32_t length) {

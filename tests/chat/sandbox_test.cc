@@ -151,7 +151,7 @@ std::string many(const std::string& before, const std::string& behind) {
 }
 
 TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
-  const std::string steps = "more than 2 million steps", bytes = "more than 128 MiB of text";
+  const std::string steps = "more than 2 million steps", bytes = "more than 64 MiB of text";
   const std::string deep = "nest too deep", nested = "nested more than 150 levels";
   struct Case {
     std::string source, wanted;

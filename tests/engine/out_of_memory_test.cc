@@ -2,9 +2,16 @@
 // and no KV slot lost.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <iostream>
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/error.h"
 #include "engine/failing_allocation.h"
+#include "engine/lettered_pair.h"
 #include "engine/pair.h"
 
 namespace coppice::testing {
@@ -54,6 +61,75 @@ TEST(OutOfMemory, LosesNeitherSlotsNorTheSequence) {
   }
   EXPECT_GT(failed, 150);
   EXPECT_GT(succeeded, 0);
+}
+
+// Each call of the library: what leaves it is an Error that says so, or nothing at all.
+TEST(OutOfMemory, LeavesEveryCallAsAnError) {
+  TinyModel shape;
+  shape.eos_tokens = {};
+  const LetteredPair pair(shape, 0.2);
+  EngineOptions loaded = pair.options();
+  loaded.max_tree_size = 8;
+  loaded.kv_tokens = 256;
+  std::optional<Engine> engine = Engine::load(loaded);
+  const std::vector<TokenId> prompt(20, 3);
+  GenerateOptions options;
+  options.max_new_tokens = 3;
+  options.speculation = Dyspec{3};
+  options.acceptance = Acceptance::coupled;
+  std::vector<Request> requests(2);
+  for (Request& request : requests) {
+    request.tokens = {4, 5, 6};
+    request.options = options;
+  }
+  const std::vector<TokenId> some(200, 40);
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"load", [&] { engine.emplace(Engine::load(loaded)); }},
+      {"generate text", [&] { engine->generate("a long enough text", options); }},
+      {"generate", [&] { engine->generate(prompt, options); }},
+      {"batch",
+       [&] {
+         for (const Outcome& outcome : engine->generate(requests)) {
+           if (outcome.error) std::rethrow_exception(outcome.error);
+         }
+       }},
+      {"tokenize", [&] { engine->tokenize("a long enough text for an allocation or two"); }},
+      {"detokenize", [&] { engine->detokenize(some); }},
+      {"prefix", [&] { engine->prefix(prompt); }},
+      {"prefix text", [&] { engine->prefix("a long enough text").begin(); }},
+      {"sequence",
+       [&] {
+         Sequence sequence = engine->new_sequence();
+         sequence.generate("a long enough text", options);
+         sequence.fork().rewind(2);
+       }},
+      {"judge_tree", [&] { engine->judge_tree("a long enough text", options); }}};
+  for (const auto& [name, call] : calls) {
+    int failed = 0;
+    for (long last = 0;; last += 1 + last / 40) {
+      engine->drop_cache();
+      // While models load, libstdc++ 12 joins paths, and crashes where that fails.
+      smallest_counted = std::string_view(name) == "load" ? 256 : 0;
+      allocations_left = last;
+      try {
+        call();
+        // Some are of what it can do without.
+        if (std::exchange(allocations_left, -1) >= 0) break;
+      } catch (const Error& error) {
+        allocations_left = -1;
+        EXPECT_NE(std::string_view(error.what()).find("memory ran out"), std::string_view::npos)
+            << name << ", allocation " << last << ": " << error.what();
+        ++failed;
+      } catch (const std::exception& error) {
+        allocations_left = -1;
+        ADD_FAILURE() << name << ", allocation " << last << ": no Error: " << error.what();
+      }
+      if (HasFailure()) return;
+      ASSERT_LT(last, 1000000) << name;
+    }
+    std::cout << name << ": " << failed << " allocations that failed\n";
+    EXPECT_GT(failed, 0) << name;
+  }
 }
 
 }  // namespace
