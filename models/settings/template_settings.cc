@@ -115,7 +115,8 @@ SettingNotes template_notes(const fs::path& dir) {
   if (value == nullptr || value->is_null()) return notes;
   if (!files.empty()) {
     const bool same = files.size() == 1 && value->is_string() &&
-                      read_file(files.front().where, "", std::uintmax_t{1} << 20) == *value;
+                      read_file(files.front().where, "", std::uintmax_t{1} << 20) ==
+                          value->get_ref<const std::string&>();
     if (!same) notes.not_obeyed.push_back({config.name(), "chat_template", ""});
     return notes;
   }
