@@ -42,6 +42,20 @@ GenerateOptions sampled(std::int32_t tokens, std::int32_t tree_size, std::uint64
   return options;
 }
 
+// Small models generate at once, while code for their products is still loaded: recordings and
+// loading must not meet.
+TEST_F(CudaEngine, RecordsPassesWhileCodeIsLoaded) {
+  TinyModel shape;
+  shape.eos_tokens = {};
+  shape.dtype = DType::bf16;
+  const TinyPair pair(shape);
+  for (int load = 0; load < 60; ++load) {
+    Engine engine = Engine::load(on_gpu(pair.options()));
+    const std::vector<TokenId> prompt = {3, 4, 5};
+    EXPECT_EQ(engine.generate(prompt, sampled(16, 3, 1)).tokens.size(), 16u);
+  }
+}
+
 // A recorded pass played back for other tokens, trees and prefixes gives the very bits of a pass
 // that queues its launches anew.
 TEST_F(CudaEngine, RecordedPassesEqualUnrecordedOnes) {

@@ -6,10 +6,12 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <shared_mutex>
 #include <thread>
 #include <vector>
 
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/library_products.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
@@ -68,25 +70,31 @@ struct CodeLoader::Impl {
     while (true) {
       if (waiting.empty()) {
         lock.unlock();
-        runner.reset();
+        if (runner) {
+          const std::unique_lock loading(code_loading());
+          runner.reset();
+        }
         lock.lock();
         idle = waiting.empty();
         changed.notify_all();
-        if (!changed.wait(lock, stop, [this] { return !waiting.empty(); })) return;
+        if (!changed.wait(lock, stop, [this] { return !waiting.empty(); })) break;
         idle = false;
       }
       const ProductShape shape = waiting.back();
       waiting.pop_back();
       lock.unlock();
       try {
+        const std::unique_lock loading(code_loading());
         if (!runner) runner.emplace();
         runner->run(shape);
       } catch (const std::exception&) {
         (void)cudaGetLastError();  // the product's first run will say what is wrong, if it is
       }
       lock.lock();
-      if (stop.stop_requested()) return;
+      if (stop.stop_requested()) break;
     }
+    const std::unique_lock loading(code_loading());
+    runner.reset();
   }
 
   int device = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +11,7 @@
 #include "kernels/cuda/attention/box_order.h"
 #include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/window.h"
 
@@ -338,7 +341,7 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
   }
   const std::int32_t use = graph->uses + 1;
   if (use <= recorded_use || (use == timed_use && graph->untimed)) {
-    prepare(*graph, whole);
+    if (!prepare(*graph, whole)) return;  // and is met as often as before
   } else if (graph->executable == nullptr) {
     whole();
   } else {
@@ -350,7 +353,8 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
 // Queues a pass launch by launch, and records it for later ones while the GPU computes it. The
 // first use is not recorded: libraries load their code at a first call, which a recording forbids,
 // and many passes come once.
-void CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
+// False: it was to be recorded, and could not be now.
+bool CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
   ++preparations_.passes;
   const Stopwatch timed(preparations_.seconds);
   const std::int64_t put_off = timing_.put_off;
@@ -363,14 +367,21 @@ void CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
     throw;
   }
   timing_.allowed = allowed;
-  graph.untimed = timing_.put_off > put_off;
-  if (graph.uses + 1 < recorded_use) return;
+  const bool untimed = timing_.put_off > put_off;
+  if (graph.uses + 1 < recorded_use) {
+    graph.untimed = untimed;
+    return true;
+  }
+  const std::shared_lock no_loading(code_loading(), std::try_to_lock);
+  if (!no_loading) return false;
+  graph.untimed = untimed;
   Executable made = record(whole);
   if (graph.executable != nullptr) {
-    if (made == nullptr) return;  // the former one has the same bits
+    if (made == nullptr) return true;  // the former one has the same bits
     check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
   }
   graph.executable = std::move(made);
+  return true;
 }
 
 // Null where there is no memory for it: the pass can still be queued launch by launch.

@@ -90,7 +90,7 @@ class CudaPass : public Pass {
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
   void play(const PassVariant& variant, const std::function<void()>& whole);
-  void prepare(Graph& graph, const std::function<void()>& whole);
+  bool prepare(Graph& graph, const std::function<void()>& whole);
   Executable record(const std::function<void()>& body);
 
   const PassLimits limits_;
