@@ -49,10 +49,12 @@ TEST_F(CudaEngine, RecordsPassesWhileCodeIsLoaded) {
   shape.eos_tokens = {};
   shape.dtype = DType::bf16;
   const TinyPair pair(shape);
-  for (int load = 0; load < 60; ++load) {
-    Engine engine = Engine::load(on_gpu(pair.options()));
+  EngineOptions options = on_gpu(pair.options());
+  options.cost_cache = false;  // measuring costs makes a hundred passes
+  for (int load = 0; load < 30; ++load) {
+    Engine engine = Engine::load(options);
     const std::vector<TokenId> prompt = {3, 4, 5};
-    EXPECT_EQ(engine.generate(prompt, sampled(16, 3, 1)).tokens.size(), 16u);
+    EXPECT_EQ(engine.generate(prompt, sampled(16, 0, 1)).tokens.size(), 16u);
   }
 }
 
