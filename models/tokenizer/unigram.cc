@@ -87,10 +87,8 @@ class Unigram : public SubwordModel {
       out.push_back(whole);
       return;
     }
-    const auto piece = [&](char c) { return byte_pieces_[static_cast<unsigned char>(c)]; };
-    if (!byte_pieces_.empty() &&
-        std::all_of(text.begin(), text.end(), [&](char c) { return piece(c) >= 0; })) {
-      for (std::size_t i = text.size(); i-- > 0;) out.push_back(piece(text[i]));
+    if (append_bytes(text, out)) {
+      std::reverse(out.end() - static_cast<std::ptrdiff_t>(text.size()), out.end());
       return;
     }
     if (unknown_ < 0) {
