@@ -9,7 +9,7 @@ namespace {
 
 // The longest real sequences have some ten stages, few of which lengthen a text; a character
 // becomes eighteen at most, and a byte two.
-constexpr std::size_t bytes_per_byte = 64, bytes_at_least = 4096;
+constexpr std::size_t bytes_per_byte = 128, bytes_at_least = 4096;
 // A greedy run steps back over itself a few times, and at a place some ten alternatives may fail.
 // What is worse than that grows with the square of the text's length or faster.
 constexpr std::size_t steps_per_byte = 256, steps_at_least = 1'000'000;

@@ -28,7 +28,7 @@ using namespace tokenization;
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) {
+  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) : file_(place.file()) {
     if (const auto version = place.find("version"); version && version->text() != "1.0") {
       version->refuse(cat("the version ", quote(version->text()), " is unknown to coppice"));
     }
@@ -42,7 +42,7 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedTokenSetting> added;
     if (const auto list = place.find("added_tokens")) added = read_added_tokens(*list);
     added.insert(added.end(), settings.added.begin(), settings.added.end());
-    added_ = AddedTokens(added, model_->vocabulary(), normalizers_);
+    added_ = AddedTokens(added, model_->vocabulary(), normalizers_, file_);
     if (const auto decoder = place.find("decoder")) decoders_ = Decoders(*decoder);
     if (const auto post_processor = place.find("post_processor")) {
       post_processors_ = PostProcessors(*post_processor, pieces());
@@ -69,6 +69,7 @@ class JsonTokenizer final : public Tokenizer {
       throw_usage("the text is not valid UTF-8; convert it to UTF-8");
     }
     std::vector<TokenId> tokens;
+    Allowance allowance(joined.text.size(), file_);
     const ScratchLoan loan(*this);
     const auto pass =
         joined.typed.empty() ? AddedTokens::Pass::given : AddedTokens::Pass::given_in_part;
@@ -85,7 +86,7 @@ class JsonTokenizer final : public Tokenizer {
       const std::size_t begin = std::max(stretch.begin, taken);
       if (begin >= stretch.end) continue;
       encode_normalized(joined.text.substr(begin, stretch.end - begin),
-                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{},
+                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{}, allowance,
                         *loan.cache, tokens);
     }
     return tokens;
@@ -190,10 +191,10 @@ class JsonTokenizer final : public Tokenizer {
     return left;
   }
 
-  void encode_normalized(std::string given, bool typed, const Left& left, WordCache& cache,
-                         std::vector<TokenId>& tokens) const {
+  void encode_normalized(std::string given, bool typed, const Left& left, Allowance& allowance,
+                         WordCache& cache, std::vector<TokenId>& tokens) const {
     NormalText normal{std::move(given), left.is_start, left.normalized_along};
-    for (const auto& normalizer : normalizers_) normalizer->apply(normal);
+    normalize(normalizers_, normal, allowance);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
@@ -211,7 +212,10 @@ class JsonTokenizer final : public Tokenizer {
       words.text = normal.text.substr(begin, stretch.end - begin);
       const bool first = begin == 0;
       words.words = {{0, words.text.size(), normal.at_start && first, left.in_word && first}};
-      for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
+      for (const auto& stage : pre_tokenizers_.stages) {
+        stage->apply(words, allowance);
+        allowance.write(words.text.size() + 1);
+      }
       for (const Word& word : words.words) encode_word(words.of(word), typed, cache, tokens);
     }
   }
@@ -299,6 +303,7 @@ class JsonTokenizer final : public Tokenizer {
 
   static constexpr std::size_t most_caches = 4;
 
+  std::string file_;
   std::unique_ptr<SubwordModel> model_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;

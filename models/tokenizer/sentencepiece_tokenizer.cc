@@ -234,7 +234,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       texts.push_back(piece.text);
     }
     added.insert(added.end(), settings.added.begin(), settings.added.end());
-    added_ = AddedTokens(added, Vocabulary(texts), Normalizers());
+    added_ = AddedTokens(added, Vocabulary(texts), Normalizers(), path.string());
   }
 
   void rename(const TokenizerSettings& settings) {

@@ -27,7 +27,12 @@ class Unigram : public SubwordModel {
       if (!std::isfinite(scores_.back())) piece.refuse("has no finite score; fetch the file again");
       least = i == 0 ? scores_[0] : std::min(least, scores_.back());
       const auto id = static_cast<TokenId>(i);
-      if (vocabulary_.piece(id).empty()) piece.refuse("is empty; fetch the file again");
+      const std::size_t bytes = vocabulary_.piece(id).size();
+      if (bytes == 0) piece.refuse("is empty; fetch the file again");
+      if (bytes > longest_sought) {
+        piece.refuse(cat("is a piece of ", bytes, " bytes; at most ", longest_sought,
+                         " are allowed; fetch the file again"));
+      }
       texts.emplace_back(vocabulary_.piece(id), id);
     }
     trie_ = ByteTrie(std::move(texts));
