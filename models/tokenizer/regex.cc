@@ -12,9 +12,6 @@
 namespace coppice::tokenization {
 namespace {
 
-/// Steps back of one search that are not counted: most take less.
-constexpr std::size_t free_steps = 64;
-
 const OnigUChar* bytes(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
 
 std::string reason_of(int code, OnigErrorInfo* info = nullptr) {
@@ -92,21 +89,25 @@ void Regex::Matches::restart(std::string_view text) {
 }
 
 // The library counts a search's steps and does not tell how many they were: it is asked with a
-// limit, which is doubled as long as it is too low.
+// limit, which grows as long as it is too low. A search that went far is followed by its like.
 int Regex::Matches::search() {
   const OnigUChar* const text = bytes(text_.data());
-  for (std::size_t limit = free_steps;; limit *= 2) {
-    onig_set_retry_limit_in_match_of_match_param(state_->limits, limit);
-    onig_set_retry_limit_in_search_of_match_param(state_->limits, limit);
+  for (;; limit_ *= 4) {
+    onig_set_retry_limit_in_match_of_match_param(state_->limits, limit_);
+    onig_set_retry_limit_in_search_of_match_param(state_->limits, limit_);
     onig_region_clear(state_->region);
     const int found = onig_search_with_param(regex_.compiled_->regex, text, text + text_.size(),
                                              text + from_, text + text_.size(), state_->region,
                                              ONIG_OPTION_NONE, state_->limits);
     const bool over =
         found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-    if (!over && limit == free_steps) return found;
-    if (!allowance_.step(limit)) return ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-    if (!over) return found;
+    if ((over || limit_ > free_steps) && !allowance_.step(limit_)) {
+      return ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+    }
+    if (over) continue;
+    const std::size_t passed = found < 0 ? text_.size() : static_cast<std::size_t>(found);
+    if (limit_ > free_steps && passed - std::min(passed, from_) < limit_ / 8) limit_ /= 4;
+    return found;
   }
 }
 

@@ -40,11 +40,14 @@ class Regex {
    private:
     struct State;
     int search();
+    /// Steps back of one search that are not counted: most take less.
+    static constexpr std::size_t free_steps = 64;
     const Regex& regex_;
     Allowance& allowance_;
     std::unique_ptr<State> state_;
     std::string_view text_;
     std::size_t from_ = 0;
+    std::size_t limit_ = free_steps;  ///< of the next search
     std::size_t last_end_ = std::string_view::npos;
   };
 
