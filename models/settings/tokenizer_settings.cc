@@ -283,6 +283,10 @@ class Reader {
       throw_failure(cat(added_.where(), ": ", added_.object().size(), " tokens are more than ",
                         most_tokens, "; fetch the file again"));
     }
+    std::set<std::string, std::less<>> named;
+    for (const auto& [name, token] : names_) {
+      if (is_special_name(name)) named.insert(token.content);
+    }
     for (const auto& [content, value] : added_.object().items()) {
       const bool fits = value.is_number_unsigned() && value.get<std::uint64_t>() <= INT32_MAX;
       if (!fits) added_.refuse(content, "a token id");
@@ -291,10 +295,7 @@ class Reader {
       token.content = content;
       token.id = static_cast<TokenId>(value.get<std::uint64_t>());
       token.only_if_new = true;  // a tokenizer.json that knows it keeps its flags
-      const bool named = std::any_of(names_.begin(), names_.end(), [&](const auto& one) {
-        return is_special_name(one.first) && one.second.content == content;
-      });
-      token.special = named || in_extra(content);
+      token.special = named.contains(content) || in_extra(content);
       token.normalized = !token.special;
       by_id_.push_back(std::move(token));
     }

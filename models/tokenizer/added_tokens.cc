@@ -9,9 +9,6 @@
 namespace coppice::tokenization {
 namespace {
 
-/// Beyond this a token is taken for damage: at every place of a text it may be compared.
-constexpr std::size_t longest_content = 1024;
-
 /// Whether a character of a word stands before or behind a place in a text.
 class WordBorders {
  public:
@@ -29,9 +26,35 @@ class WordBorders {
  private:
   bool is_word(std::string_view character) const {
     std::size_t begin = 0, end = 0;
-    return Regex::Matches(word_, character).next(begin, end);
+    Allowance allowance(character.size(), name_);
+    return Regex::Matches(word_, character, allowance).next(begin, end);
   }
   Regex word_;
+  const std::string name_ = "a built-in pattern";
+};
+
+/// Where white space beside a token begins and ends. Tokens may stand in one run of it, each of
+/// which takes all: no run is walked twice.
+class SpaceRuns {
+ public:
+  explicit SpaceRuns(std::string_view text) : text_(text) {}
+  /// The end of the run that begins at `at`. Calls with rising `at`.
+  std::size_t end_from(std::size_t at) {
+    if (at >= end_) end_ = at + leading_space(text_.substr(at));
+    return end_;
+  }
+  /// The beginning of the run that ends at `at`. Calls with rising `at`.
+  std::size_t begin_to(std::size_t at) {
+    const std::size_t behind = at - trailing_space(text_.substr(seen_, at - seen_));
+    if (behind > seen_) begin_ = behind;
+    seen_ = at;
+    return begin_;
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t end_ = 0;
+  std::size_t seen_ = 0, begin_ = 0;  ///< the run that ends at seen_ begins there
 };
 
 const WordBorders& word_borders() {
@@ -63,10 +86,13 @@ std::vector<AddedTokenSetting> read_added_tokens(const JsonPlace& place) {
 }
 
 AddedTokens::AddedTokens(std::span<const AddedTokenSetting> settings, const Vocabulary& vocabulary,
-                         const Normalizers& normalizers) {
+                         const Normalizers& normalizers, const std::string& file) {
+  std::size_t bytes = 0;
+  for (const AddedTokenSetting& setting : settings) bytes += setting.content.size();
+  Allowance allowance(bytes, file);
   auto next_id = static_cast<std::int64_t>(vocabulary.entries());
   for (const AddedTokenSetting& setting : settings) {
-    add(setting, vocabulary, normalizers, next_id);
+    add(setting, vocabulary, normalizers, allowance, next_id);
   }
   for (const AddedToken& token : tokens_) ids_end_ = std::max(ids_end_, token.id + 1);
   for (const Pass pass : {Pass::given, Pass::given_in_part, Pass::normalized}) {
@@ -75,13 +101,13 @@ AddedTokens::AddedTokens(std::span<const AddedTokenSetting> settings, const Voca
 }
 
 void AddedTokens::add(const AddedTokenSetting& setting, const Vocabulary& vocabulary,
-                      const Normalizers& normalizers, std::int64_t& next_id) {
+                      const Normalizers& normalizers, Allowance& allowance, std::int64_t& next_id) {
   const auto refuse = [&](const std::string& what) {
     throw_failure(cat(setting.where, ": ", what));
   };
   if (setting.content.empty()) return;
-  if (setting.content.size() > longest_content) {
-    refuse(cat("a token of ", setting.content.size(), " bytes; at most ", longest_content,
+  if (setting.content.size() > longest_sought) {
+    refuse(cat("a token of ", setting.content.size(), " bytes; at most ", longest_sought,
                " are allowed; fetch the file again"));
   }
   AddedToken token;
@@ -116,12 +142,16 @@ void AddedTokens::add(const AddedTokenSetting& setting, const Vocabulary& vocabu
   token.normal = token.content;
   if (token.normalized) {
     NormalText text{token.content, false};
-    for (const auto& normalizer : normalizers) normalizer->apply(text);
+    normalize(normalizers, text, allowance);
     token.normal = std::move(text.text);
     if (token.normal.empty()) {
       refuse(cat(quote(token.content),
                  " is looked for as the normalizer leaves it, and nothing is left; set its "
                  "normalized to false"));
+    }
+    if (token.normal.size() > 4 * longest_sought) {
+      refuse(cat(quote(token.content), " is looked for as the normalizer leaves it, ",
+                 token.normal.size(), " bytes; fetch the file again"));
     }
   }
   if (is_new) {
@@ -156,6 +186,7 @@ std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
                                             const Allowed& allowed, std::string_view before) const {
   const Finder& finder = finders_[static_cast<std::size_t>(pass)];
   std::vector<TextStretch> out;
+  SpaceRuns spaces(text);
   std::size_t done = 0;
   for (std::size_t at = 0; !finder.empty && at < text.size();) {
     if (!finder.starts[static_cast<unsigned char>(text[at])]) {
@@ -181,8 +212,8 @@ std::vector<TextStretch> AddedTokens::split(std::string_view text, Pass pass,
                                         : word_borders().word_before(before, before.size());
       if (after_word || word_borders().word_at(text, end)) continue;
     }
-    if (found->lstrip) begin = std::max(begin - trailing_space(text.substr(0, begin)), done);
-    if (found->rstrip) end += leading_space(text.substr(end));
+    if (found->lstrip) begin = std::max(spaces.begin_to(begin), done);
+    if (found->rstrip) end = spaces.end_from(end);
     if (begin >= end) continue;  // white space that the token before took
     if (done < begin) out.push_back({done, begin, -1});
     out.push_back({begin, end, found->id});

@@ -40,9 +40,9 @@ class AddedTokens {
  public:
   AddedTokens() = default;
   /// Adds the tokens in their order. Ids must be those of `vocabulary`, or count on from its end;
-  /// throws Error(failure) naming the setting for any other one.
+  /// throws Error(failure) naming the setting for any other one. `file` has the normalizers.
   AddedTokens(std::span<const AddedTokenSetting> settings, const Vocabulary& vocabulary,
-              const Normalizers& normalizers);
+              const Normalizers& normalizers, const std::string& file);
 
   /// Which tokens are looked for: in a text as it was given, or in one that is normalized. In a
   /// text that was typed in part all are looked for as they are written.
@@ -66,7 +66,7 @@ class AddedTokens {
     bool empty = true;
   };
   void add(const AddedTokenSetting& setting, const Vocabulary& vocabulary,
-           const Normalizers& normalizers, std::int64_t& next_id);
+           const Normalizers& normalizers, Allowance& allowance, std::int64_t& next_id);
   Finder finder(Pass pass) const;
 
   std::vector<AddedToken> tokens_;

@@ -143,22 +143,12 @@ class Bpe : public SubwordModel {
         if (unknown) ids.push_back(unknown_);
         unknown = false;
         ids.push_back(id);
-      } else if (!spell_bytes(character, ids) && unknown_ >= 0) {
+      } else if (!append_bytes(character, ids) && unknown_ >= 0) {
         if (unknown && !fuses_unknown_) ids.push_back(unknown_);
         unknown = true;
       }
     }
     if (unknown) ids.push_back(unknown_);
-  }
-
-  bool spell_bytes(std::string_view character, std::vector<TokenId>& ids) const {
-    if (byte_pieces_.empty()) return false;
-    const auto piece = [&](char byte) { return byte_pieces_[static_cast<unsigned char>(byte)]; };
-    if (std::any_of(character.begin(), character.end(), [&](char c) { return piece(c) < 0; })) {
-      return false;
-    }
-    for (const char byte : character) ids.push_back(piece(byte));
-    return true;
   }
 
   void merge_few(std::vector<TokenId>& ids) const {

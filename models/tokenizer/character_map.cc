@@ -31,7 +31,7 @@ bool CharacterMap::is_sound(std::string_view map) {
   map.remove_prefix(4);
   if (trie_bytes >= map.size() || trie_bytes % 4 != 0 || map.back() != '\0') return false;
   const std::string_view trie = map.substr(0, trie_bytes);
-  const std::size_t strings = map.size() - trie_bytes;
+  const std::string_view strings = map.substr(trie_bytes);
   const std::size_t units = trie.size() / 4;
   if (units == 0) return false;
   std::vector<bool> seen(units);
@@ -46,8 +46,13 @@ bool CharacterMap::is_sound(std::string_view map) {
       const std::uint32_t unit = word_at(trie, base ^ label);
       if ((unit & (1u << 31 | 0xffu)) != label) continue;
       const std::size_t below = (base ^ label) ^ offset(unit);
-      if (has_value(unit) && (below >= units || (word_at(trie, below) & 0x7fffffffu) >= strings)) {
-        return false;
+      if (has_value(unit)) {
+        constexpr std::size_t longest = 128;  // NFKC makes 33 bytes of a character
+        if (below >= units) return false;
+        const std::size_t at = word_at(trie, below) & 0x7fffffffu;
+        if (at >= strings.size() || strings.substr(at, longest + 1).find('\0') == strings.npos) {
+          return false;
+        }
       }
       open.push_back(below);
     }

@@ -12,7 +12,8 @@ class CharacterMap {
   CharacterMap() = default;
   /// `bytes` must be sound.
   explicit CharacterMap(std::string bytes);
-  /// Whether every walk through the trie stays inside it and ends at a string.
+  /// Whether every walk through the trie stays inside it and ends at a string, of few bytes: a
+  /// text may hold what becomes it at every place.
   static bool is_sound(std::string_view bytes);
   /// What the shortest sequence in the map that `text` begins with becomes; nullptr: there is none.
   const char* find(std::string_view text) const;

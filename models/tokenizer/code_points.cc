@@ -33,11 +33,13 @@ std::size_t trailing_space(std::string_view text) {
   return text.size() - end;
 }
 
-std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
+std::string replaced(std::string_view text, std::string_view from, std::string_view to,
+                     const std::function<void()>& before_each) {
   std::string out;
   out.reserve(text.size());
   std::size_t done = 0;
   for (std::size_t at; (at = text.find(from, done)) != text.npos; done = at + from.size()) {
+    if (before_each) before_each();
     out += text.substr(done, at - done);
     out += to;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -39,7 +40,9 @@ inline bool is_space(std::int32_t code) {
 std::size_t leading_space(std::string_view text);
 std::size_t trailing_space(std::string_view text);
 
-/// `text` with every `from` (not empty) replaced by `to`, first to last.
-std::string replaced(std::string_view text, std::string_view from, std::string_view to);
+/// `text` with every `from` (not empty) replaced by `to`, first to last; `before_each` is called
+/// before each of them.
+std::string replaced(std::string_view text, std::string_view from, std::string_view to,
+                     const std::function<void()>& before_each = {});
 
 }  // namespace coppice::tokenization

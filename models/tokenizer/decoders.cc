@@ -22,17 +22,19 @@ void join(std::vector<std::string>& pieces) {
 
 class SpeltBytes : public Decoder {
  public:
-  void apply(std::vector<std::string>& pieces) const override {
-    for (std::string& piece : pieces) inside(piece);
+  void apply(std::vector<std::string>& pieces, Allowance& allowance) const override {
+    for (std::string& piece : pieces) inside(piece, allowance);
     join(pieces);
     pieces.front() = to_valid_utf8(pieces.front());
   }
-  void inside(std::string& piece) const override { piece = ByteAlphabet::get().bytes_of(piece); }
+  void inside(std::string& piece, Allowance&) const override {
+    piece = ByteAlphabet::get().bytes_of(piece);
+  }
 };
 
 class ByteFallback : public Decoder {
  public:
-  void apply(std::vector<std::string>& pieces) const override {
+  void apply(std::vector<std::string>& pieces, Allowance&) const override {
     std::vector<std::string> out;
     std::string bytes;  // of the byte pieces since another one
     const auto flush = [&] {
@@ -55,15 +57,15 @@ class ByteFallback : public Decoder {
     flush();
     pieces = std::move(out);
   }
-  void inside(std::string& piece) const override {
+  void inside(std::string& piece, Allowance&) const override {
     if (const int byte = byte_value(piece); byte >= 0) piece.assign(1, static_cast<char>(byte));
   }
 };
 
 class Fuse : public Decoder {
  public:
-  void apply(std::vector<std::string>& pieces) const override { join(pieces); }
-  void inside(std::string&) const override {}
+  void apply(std::vector<std::string>& pieces, Allowance&) const override { join(pieces); }
+  void inside(std::string&, Allowance&) const override {}
 };
 
 class Strip : public Decoder {
@@ -77,10 +79,10 @@ class Strip : public Decoder {
       place.at("content").refuse("not one character; fetch the file again");
     }
   }
-  void apply(std::vector<std::string>& pieces) const override {
+  void apply(std::vector<std::string>& pieces, Allowance&) const override {
     for (std::string& piece : pieces) strip(piece);
   }
-  void inside(std::string& piece) const override {
+  void inside(std::string& piece, Allowance&) const override {
     if (!whole_) strip(piece);
   }
 
@@ -103,10 +105,12 @@ class Strip : public Decoder {
 class Replace : public Decoder {
  public:
   explicit Replace(Replacement replacement) : replacement_(std::move(replacement)) {}
-  void apply(std::vector<std::string>& pieces) const override {
-    for (std::string& piece : pieces) inside(piece);
+  void apply(std::vector<std::string>& pieces, Allowance& allowance) const override {
+    for (std::string& piece : pieces) inside(piece, allowance);
   }
-  void inside(std::string& piece) const override { piece = replacement_.apply(piece); }
+  void inside(std::string& piece, Allowance& allowance) const override {
+    piece = replacement_.apply(piece, allowance);
+  }
 
  private:
   Replacement replacement_;
@@ -119,12 +123,14 @@ class Metaspace : public Decoder {
     const auto scheme = place.find("prepend_scheme");
     drops_first_ = scheme ? scheme->text() != "never" : place.flag("add_prefix_space", true);
   }
-  void apply(std::vector<std::string>& pieces) const override {
+  void apply(std::vector<std::string>& pieces, Allowance&) const override {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       pieces[i] = replaced(pieces[i], mark_, i == 0 && drops_first_ ? "" : " ");
     }
   }
-  void inside(std::string& piece) const override { piece = replaced(piece, mark_, " "); }
+  void inside(std::string& piece, Allowance&) const override {
+    piece = replaced(piece, mark_, " ");
+  }
 
  private:
   std::string mark_;
@@ -133,7 +139,7 @@ class Metaspace : public Decoder {
 
 }  // namespace
 
-Decoders::Decoders(const JsonPlace& place) : spaced_(false) { read(place); }
+Decoders::Decoders(const JsonPlace& place) : file_(place.file()), spaced_(false) { read(place); }
 
 void Decoders::read(const JsonPlace& place) {
   const std::string& type = place.type();
@@ -170,14 +176,27 @@ std::string Decoders::text_of(std::vector<std::string> pieces) const {
   if (spaced_) {
     for (std::size_t i = 1; i < pieces.size(); ++i) pieces[i].insert(0, " ");
   }
-  for (const auto& stage : stages_) stage->apply(pieces);
+  const auto bytes = [&] {
+    std::size_t sum = pieces.size();
+    for (const std::string& piece : pieces) sum += piece.size();
+    return sum;
+  };
+  Allowance allowance(bytes(), file_);
+  for (const auto& stage : stages_) {
+    stage->apply(pieces, allowance);
+    allowance.write(bytes());
+  }
   join(pieces);
   return std::move(pieces.front());
 }
 
 std::string Decoders::bytes_of(std::string_view piece) const {
   std::string bytes(piece);
-  for (const auto& stage : stages_) stage->inside(bytes);
+  Allowance allowance(piece.size(), file_);
+  for (const auto& stage : stages_) {
+    stage->inside(bytes, allowance);
+    allowance.write(bytes.size() + 1);
+  }
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "models/tokenizer/allowance.h"
 #include "models/tokenizer/json_place.h"
 
 namespace coppice::tokenization {
@@ -14,9 +15,9 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
   /// Rewrites the pieces of a whole text.
-  virtual void apply(std::vector<std::string>& pieces) const = 0;
+  virtual void apply(std::vector<std::string>& pieces, Allowance& allowance) const = 0;
   /// What one piece adds inside a text, as bytes: it may be a part of a character.
-  virtual void inside(std::string& piece) const = 0;
+  virtual void inside(std::string& piece, Allowance& allowance) const = 0;
 };
 
 class Decoders {
@@ -28,6 +29,7 @@ class Decoders {
 
  private:
   void read(const JsonPlace& place);
+  std::string file_;
   std::vector<std::unique_ptr<Decoder>> stages_;
   bool spaced_ = true;  ///< no decoder is named: spaces stand between pieces
   bool whole_ = false;  ///< pieces are joined by then: what follows acts on the whole text

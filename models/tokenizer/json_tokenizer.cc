@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/byte_level.h"
+#include "models/tokenizer/byte_pieces.h"
 #include "models/tokenizer/code_points.h"
 #include "models/tokenizer/decoders.h"
 #include "models/tokenizer/joined_text.h"
@@ -16,6 +17,7 @@
 #include "models/tokenizer/normalizers.h"
 #include "models/tokenizer/post_processors.h"
 #include "models/tokenizer/pre_tokenizers.h"
+#include "models/tokenizer/respelling.h"
 #include "models/tokenizer/subword_model.h"
 #include "models/tokenizer/word_cache.h"
 
@@ -26,7 +28,7 @@ using namespace tokenization;
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) {
+  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) : file_(place.file()) {
     if (const auto version = place.find("version"); version && version->text() != "1.0") {
       version->refuse(cat("the version ", quote(version->text()), " is unknown to coppice"));
     }
@@ -40,12 +42,14 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedTokenSetting> added;
     if (const auto list = place.find("added_tokens")) added = read_added_tokens(*list);
     added.insert(added.end(), settings.added.begin(), settings.added.end());
-    added_ = AddedTokens(added, model_->vocabulary(), normalizers_);
+    added_ = AddedTokens(added, model_->vocabulary(), normalizers_, file_);
     if (const auto decoder = place.find("decoder")) decoders_ = Decoders(*decoder);
     if (const auto post_processor = place.find("post_processor")) {
       post_processors_ = PostProcessors(*post_processor, pieces());
     }
     measure();
+    guard();
+    caches_.reserve(most_caches);
   }
 
   std::string_view file_kind() const override { return "tokenizer.json"; }
@@ -65,6 +69,7 @@ class JsonTokenizer final : public Tokenizer {
       throw_usage("the text is not valid UTF-8; convert it to UTF-8");
     }
     std::vector<TokenId> tokens;
+    Allowance allowance(joined.text.size(), file_);
     const ScratchLoan loan(*this);
     const auto pass =
         joined.typed.empty() ? AddedTokens::Pass::given : AddedTokens::Pass::given_in_part;
@@ -81,7 +86,7 @@ class JsonTokenizer final : public Tokenizer {
       const std::size_t begin = std::max(stretch.begin, taken);
       if (begin >= stretch.end) continue;
       encode_normalized(joined.text.substr(begin, stretch.end - begin),
-                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{},
+                        joined.is_typed(begin, stretch.end), begin == 0 ? left : Left{}, allowance,
                         *loan.cache, tokens);
     }
     return tokens;
@@ -138,6 +143,25 @@ class JsonTokenizer final : public Tokenizer {
     }
   }
 
+  /// Of added tokens and those around a text the model spells what it would find as one piece.
+  void guard() {
+    const Vocabulary& vocabulary = model_->vocabulary();
+    std::vector<Respelling::Piece> pieces;
+    const auto add = [&](TokenId id, bool special) {
+      const std::string_view text = vocabulary.piece(id);
+      // Byte pieces stand for text.
+      if (text.empty() || id == model_->unknown() || (!special && byte_value(text) >= 0)) return;
+      if (may_steer(text, special)) pieces.emplace_back(text, id);
+    };
+    for (const AddedToken& token : added_.tokens()) add(token.id, token.special);
+    for (const TokenId id : post_processors_.frame()) add(id, false);
+    using Ids = std::vector<TokenId>;
+    respelling_ = Respelling(
+        std::move(pieces), model_->unknown(),
+        [&](std::string_view text, Ids& out) { model_->encode(text, out); },
+        [&](std::string_view text, Ids& out) { model_->append_bytes(text, out); });
+  }
+
   /// What stands to the left of a stretch of text. Nothing is said of a stretch that follows an
   /// added token of the same text.
   struct Left {
@@ -167,10 +191,10 @@ class JsonTokenizer final : public Tokenizer {
     return left;
   }
 
-  void encode_normalized(std::string given, bool typed, const Left& left, WordCache& cache,
-                         std::vector<TokenId>& tokens) const {
+  void encode_normalized(std::string given, bool typed, const Left& left, Allowance& allowance,
+                         WordCache& cache, std::vector<TokenId>& tokens) const {
     NormalText normal{std::move(given), left.is_start, left.normalized_along};
-    for (const auto& normalizer : normalizers_) normalizer->apply(normal);
+    normalize(normalizers_, normal, allowance);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
@@ -188,31 +212,41 @@ class JsonTokenizer final : public Tokenizer {
       words.text = normal.text.substr(begin, stretch.end - begin);
       const bool first = begin == 0;
       words.words = {{0, words.text.size(), normal.at_start && first, left.in_word && first}};
-      for (const auto& stage : pre_tokenizers_.stages) stage->apply(words);
-      for (const Word& word : words.words) encode_word(words.of(word), cache, tokens);
+      for (const auto& stage : pre_tokenizers_.stages) {
+        stage->apply(words, allowance);
+        allowance.write(words.text.size() + 1);
+      }
+      for (const Word& word : words.words) encode_word(words.of(word), typed, cache, tokens);
     }
   }
 
-  void encode_word(std::string_view word, WordCache& cache, std::vector<TokenId>& tokens) const {
+  void encode_word(std::string_view word, bool typed, WordCache& cache,
+                   std::vector<TokenId>& tokens) const {
     while (!word.empty()) {
       // A model's borders are borders of the text that it sees, not of what is still to be spelt.
       const std::string_view part = word.substr(
           0, pre_tokenizers_.spells_bytes ? word.size() : model_->independent_bytes(word));
       word.remove_prefix(part.size());
-      if (part.size() > WordCache::longest_word) {
-        look_up(part, tokens);
-        continue;
-      }
-      const std::uint64_t hash = WordCache::hash(part);
-      const std::span<const TokenId> known = cache.find(part, hash);
-      if (known.data() != nullptr) {
-        tokens.insert(tokens.end(), known.begin(), known.end());
-        continue;
-      }
       const std::size_t before = tokens.size();
-      look_up(part, tokens);
-      cache.add(part, hash, std::span(tokens).subspan(before));
+      encode_part(part, cache, tokens);
+      if (typed) respell(part, before, tokens);
     }
+  }
+
+  void encode_part(std::string_view part, WordCache& cache, std::vector<TokenId>& tokens) const {
+    if (part.size() > WordCache::longest_word) {
+      look_up(part, tokens);
+      return;
+    }
+    const std::uint64_t hash = WordCache::hash(part);
+    const std::span<const TokenId> known = cache.find(part, hash);
+    if (known.data() != nullptr) {
+      tokens.insert(tokens.end(), known.begin(), known.end());
+      return;
+    }
+    const std::size_t before = tokens.size();
+    look_up(part, tokens);
+    cache.add(part, hash, std::span(tokens).subspan(before));
   }
 
   void look_up(std::string_view word, std::vector<TokenId>& tokens) const {
@@ -221,6 +255,28 @@ class JsonTokenizer final : public Tokenizer {
     } else {
       model_->encode(word, tokens);
     }
+  }
+
+  /// Has tokens[from] and those behind it, which a typed word became, steer nothing. The unknown
+  /// token stands for what no piece spells, not for its own text.
+  void respell(std::string_view word, std::size_t from, std::vector<TokenId>& tokens) const {
+    const std::string_view unknown = model_->vocabulary().piece(model_->unknown());
+    const std::size_t first = unknown.empty() ? 0 : code_point_bytes(unknown);
+    const bool has_unknown = std::find(tokens.begin() + static_cast<std::ptrdiff_t>(from),
+                                       tokens.end(), model_->unknown()) != tokens.end();
+    if (first < unknown.size() && has_unknown) {
+      const std::string text =
+          pre_tokenizers_.spells_bytes ? ByteAlphabet::get().spelt(word) : std::string(word);
+      tokens.resize(from);
+      std::size_t done = 0;
+      while (done < text.size()) {
+        const std::size_t at = text.find(unknown, done);
+        const std::size_t end = at == text.npos ? text.size() : at + first;
+        model_->encode(std::string_view(text).substr(done, end - done), tokens);
+        done = end;
+      }
+    }
+    respelling_.apply(tokens, from);
   }
 
   /// A cache for one call; it serves the next one after that.
@@ -236,8 +292,8 @@ class JsonTokenizer final : public Tokenizer {
     }
     ~ScratchLoan() {
       const std::lock_guard lock(tokenizer.mutex_);
-      constexpr std::size_t most_kept = 4;
-      if (tokenizer.caches_.size() < most_kept) tokenizer.caches_.push_back(std::move(cache));
+      // There is room: nothing is allocated.
+      if (tokenizer.caches_.size() < most_caches) tokenizer.caches_.push_back(std::move(cache));
     }
     ScratchLoan(const ScratchLoan&) = delete;
     ScratchLoan& operator=(const ScratchLoan&) = delete;
@@ -245,12 +301,16 @@ class JsonTokenizer final : public Tokenizer {
     std::unique_ptr<WordCache> cache;
   };
 
+  static constexpr std::size_t most_caches = 4;
+
+  std::string file_;
   std::unique_ptr<SubwordModel> model_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
   AddedTokens added_;
   Decoders decoders_;
   PostProcessors post_processors_;
+  Respelling respelling_;        ///< in typed text
   std::uint64_t longest_ = 1;    ///< bytes of a piece
   bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens
   mutable std::mutex mutex_;

@@ -26,7 +26,7 @@ class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(int options)
       : options_(static_cast<utf8proc_option_t>(options | UTF8PROC_STABLE)) {}
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance&) const override {
     if (is_ascii(text.text)) return;
     utf8proc_uint8_t* mapped = nullptr;
     const auto bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.text.data());
@@ -44,7 +44,7 @@ class UnicodeForm : public Normalizer {
 
 class Lowercase : public Normalizer {
  public:
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance&) const override {
     std::string lower;
     lower.reserve(text.text.size());
     for (std::string_view rest = text.text; !rest.empty();) {
@@ -60,7 +60,7 @@ class Lowercase : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance&) const override {
     if (right_) text.text.resize(text.text.size() - trailing_space(text.text));
     const std::size_t cut = left_ && !text.continues ? leading_space(text.text) : 0;
     if (cut > 0) text.at_start = false;
@@ -74,7 +74,7 @@ class Strip : public Normalizer {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance&) const override {
     if (!text.text.empty() && !text.continues) text.text.insert(0, prefix_);
   }
   bool keeps_bytes() const override { return true; }
@@ -86,9 +86,9 @@ class Prepend : public Normalizer {
 class Replace : public Normalizer {
  public:
   explicit Replace(Replacement replacement) : replacement_(std::move(replacement)) {}
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance& allowance) const override {
     bool takes_start = false;
-    text.text = replacement_.apply(text.text, &takes_start);
+    text.text = replacement_.apply(text.text, allowance, &takes_start);
     if (takes_start) text.at_start = false;
   }
   bool keeps_bytes() const override { return replacement_.keeps_bytes(); }
@@ -102,15 +102,19 @@ class Replace : public Normalizer {
 class Precompiled : public Normalizer {
  public:
   explicit Precompiled(CharacterMap map) : map_(std::move(map)) {}
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text, Allowance& allowance) const override {
     std::string out;
     out.reserve(text.text.size());
+    const auto append = [&](std::string_view part) {
+      allowance.write(part.size());
+      out += part;
+    };
     for (std::string_view rest = text.text; !rest.empty();) {
       const std::string_view grapheme = rest.substr(0, grapheme_bytes(rest));
       rest.remove_prefix(grapheme.size());
       if (grapheme.size() < 6) {
         if (const char* normal = map_.find(grapheme)) {
-          out += normal;
+          append(normal);
           continue;
         }
       }
@@ -118,7 +122,7 @@ class Precompiled : public Normalizer {
         const std::string_view character = left.substr(0, code_point_bytes(left));
         left.remove_prefix(character.size());
         const char* normal = map_.find(character);
-        out += normal != nullptr ? std::string_view(normal) : character;
+        append(normal != nullptr ? std::string_view(normal) : character);
       }
     }
     text.text = std::move(out);
@@ -150,6 +154,13 @@ CharacterMap read_map(const JsonPlace& place) {
 }
 
 }  // namespace
+
+void normalize(const Normalizers& normalizers, NormalText& text, Allowance& allowance) {
+  for (const auto& normalizer : normalizers) {
+    normalizer->apply(text, allowance);
+    allowance.write(text.text.size() + 1);
+  }
+}
 
 void read_normalizer(const JsonPlace& place, Normalizers& out) {
   const std::string& type = place.type();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/tokenizer/allowance.h"
 #include "models/tokenizer/json_place.h"
 
 namespace coppice::tokenization {
@@ -18,7 +19,7 @@ struct NormalText {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void apply(NormalText& text) const = 0;
+  virtual void apply(NormalText& text, Allowance& allowance) const = 0;
   /// Whether no text gets shorter, in bytes.
   virtual bool keeps_bytes() const { return false; }
 };
@@ -27,5 +28,8 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
 /// Reads the normalizer at `place` into `out`, a sequence's members one by one.
 void read_normalizer(const JsonPlace& place, Normalizers& out);
+
+/// One after another.
+void normalize(const Normalizers& normalizers, NormalText& text, Allowance& allowance);
 
 }  // namespace coppice::tokenization

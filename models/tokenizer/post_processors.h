@@ -1,6 +1,7 @@
 // Post-processors of tokenizer.json: what stands around the tokens of a text.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "base/types.h"
@@ -15,6 +16,8 @@ class PostProcessors {
   /// `pieces`: ids end there.
   PostProcessors(const JsonPlace& place, TokenId pieces) { read(place, pieces); }
   std::vector<TokenId> apply(std::vector<TokenId> tokens) const;
+  /// What stands around a text, its place among them as -1.
+  std::span<const TokenId> frame() const { return template_; }
 
  private:
   static constexpr TokenId the_text = -1;

@@ -17,11 +17,11 @@ class ExpressionSplit : public PreTokenizer {
   ExpressionSplit(Regex regex, Delimiters rule, bool invert)
       : regex_(std::move(regex)), rule_(rule), invert_(invert) {}
 
-  void apply(Words& words) const override {
+  void apply(Words& words, Allowance& allowance) const override {
     std::vector<Word> out;
     out.reserve(words.text.size() / 4 + words.words.size());
     std::vector<Stretch> stretches;
-    Regex::Matches matches(regex_, words.text);
+    Regex::Matches matches(regex_, words.text, allowance);
     for (const Word& word : words.words) {
       matches.restart(words.of(word));
       stretches.clear();
@@ -52,7 +52,7 @@ class TextSplit : public PreTokenizer {
   TextSplit(std::string delimiter, Delimiters rule, bool invert)
       : delimiter_(std::move(delimiter)), rule_(rule), invert_(invert) {}
 
-  void apply(Words& words) const override {
+  void apply(Words& words, Allowance&) const override {
     std::vector<Word> out;
     std::vector<Stretch> stretches;
     for (const Word& word : words.words) {
@@ -97,7 +97,7 @@ void rewrite(Words& words, const Rewriter& rewriter) {
 
 class PrefixSpace : public PreTokenizer {
  public:
-  void apply(Words& words) const override {
+  void apply(Words& words, Allowance&) const override {
     rewrite(words, [](const Word& word, std::string_view text, std::string& out) {
       if (!text.starts_with(' ') && !word.continues) out += ' ';
       out += text;
@@ -107,7 +107,7 @@ class PrefixSpace : public PreTokenizer {
 
 class SpellBytes : public PreTokenizer {
  public:
-  void apply(Words& words) const override {
+  void apply(Words& words, Allowance&) const override {
     rewrite(words, [](const Word&, std::string_view text, std::string& out) {
       out += ByteAlphabet::get().spelt(text);
     });
@@ -119,7 +119,7 @@ enum class Prefix { always, first, never };
 class MarkSpaces : public PreTokenizer {
  public:
   MarkSpaces(std::string mark, Prefix prefix) : mark_(std::move(mark)), prefix_(prefix) {}
-  void apply(Words& words) const override {
+  void apply(Words& words, Allowance&) const override {
     rewrite(words, [&](const Word& word, std::string_view text, std::string& out) {
       const bool marked = text.starts_with(' ') || text.starts_with(mark_);
       const bool wanted =

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "models/tokenizer/allowance.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/words.h"
 
@@ -12,7 +13,7 @@ namespace coppice::tokenization {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void apply(Words& words) const = 0;
+  virtual void apply(Words& words, Allowance& allowance) const = 0;
   /// Whether text is lost between words.
   virtual bool drops_text() const { return false; }
 };

@@ -2,16 +2,15 @@
 
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <mutex>
+#include <new>
 
 #include "base/error.h"
 #include "base/utf8.h"
 
 namespace coppice::tokenization {
 namespace {
-
-/// Real patterns take up to 700 bytes; the compiler recurses into nested groups.
-constexpr std::size_t longest_pattern = 4096;
 
 const OnigUChar* bytes(const char* text) { return reinterpret_cast<const OnigUChar*>(text); }
 
@@ -55,6 +54,7 @@ void Regex::compile(std::string_view pattern, const JsonPlace* place) {
       onig_new(&compiled_->regex, bytes(pattern.data()), bytes(pattern.data() + pattern.size()),
                ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
   if (code == ONIG_NORMAL) return;
+  if (code == ONIGERR_MEMORY) throw std::bad_alloc();
   compiled_->regex = nullptr;
   throw_failure(cat(compiled_->where, ": not a regular expression: ", reason_of(code, &info),
                     "; fetch the file again"));
@@ -69,17 +69,14 @@ struct Regex::Matches::State {
   }
 };
 
-Regex::Matches::Matches(const Regex& regex, std::string_view text)
-    : regex_(regex), state_(std::make_unique<State>()) {
+Regex::Matches::Matches(const Regex& regex, std::string_view text, Allowance& allowance)
+    : regex_(regex), allowance_(allowance), state_(std::make_unique<State>()) {
   if (state_->region == nullptr || state_->limits == nullptr) throw std::bad_alloc();
-  // A greedy run steps back over itself a few times. What is worse than that grows with the
-  // square of the text's length or faster.
-  const std::size_t limit = std::size_t{10'000'000} + 16 * text.size();
+  // A greedy run keeps a few places for each of its characters.
+  const std::size_t stack = (std::size_t{1} << 16) + 8 * text.size();
   onig_initialize_match_param(state_->limits);
-  onig_set_retry_limit_in_match_of_match_param(state_->limits, limit);
-  onig_set_retry_limit_in_search_of_match_param(state_->limits, 4 * limit);
   onig_set_match_stack_limit_size_of_match_param(
-      state_->limits, static_cast<unsigned int>(std::min<std::size_t>(limit, 1u << 31)));
+      state_->limits, static_cast<unsigned int>(std::min<std::size_t>(stack, 1u << 31)));
   restart(text);
 }
 
@@ -91,20 +88,42 @@ void Regex::Matches::restart(std::string_view text) {
   last_end_ = std::string_view::npos;
 }
 
-bool Regex::Matches::next(std::size_t& begin, std::size_t& end) {
+// The library counts a search's steps and does not tell how many they were: it is asked with a
+// limit, which grows as long as it is too low. A search that went far is followed by its like.
+int Regex::Matches::search() {
   const OnigUChar* const text = bytes(text_.data());
-  while (from_ <= text_.size()) {
+  for (;; limit_ *= 4) {
+    onig_set_retry_limit_in_match_of_match_param(state_->limits, limit_);
+    onig_set_retry_limit_in_search_of_match_param(state_->limits, limit_);
     onig_region_clear(state_->region);
     const int found = onig_search_with_param(regex_.compiled_->regex, text, text + text_.size(),
                                              text + from_, text + text_.size(), state_->region,
                                              ONIG_OPTION_NONE, state_->limits);
+    const bool over =
+        found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+    if ((over || limit_ > free_steps) && !allowance_.step(limit_)) {
+      return ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+    }
+    if (over) continue;
+    const std::size_t passed = found < 0 ? text_.size() : static_cast<std::size_t>(found);
+    if (limit_ > free_steps && passed - std::min(passed, from_) < limit_ / 8) limit_ /= 4;
+    return found;
+  }
+}
+
+bool Regex::Matches::next(std::size_t& begin, std::size_t& end) {
+  while (from_ <= text_.size()) {
+    const int found = search();
     if (found == ONIG_MISMATCH) return false;
+    if (found == ONIGERR_MEMORY) throw std::bad_alloc();
     if (found < 0) {
       throw_failure(cat(regex_.compiled_->where, ": the pattern cannot be matched in a text of ",
                         text_.size(), " bytes: ", reason_of(found), "; shorten the text"));
     }
-    begin = static_cast<std::size_t>(state_->region->beg[0]);
-    end = static_cast<std::size_t>(state_->region->end[0]);
+    // \K in what a pattern looks behind at puts the beginning before the match that went before,
+    // in what it looks ahead at behind the end.
+    end = std::max(static_cast<std::size_t>(state_->region->end[0]), from_);
+    begin = std::clamp(static_cast<std::size_t>(state_->region->beg[0]), from_, end);
     if (begin == end && end == last_end_) {
       if (from_ >= text_.size()) return false;
       from_ += static_cast<std::size_t>(std::max(1, utf8_sequence(text_.substr(from_))));

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/tokenizer/allowance.h"
 #include "models/tokenizer/json_place.h"
 
 namespace coppice::tokenization {
@@ -20,12 +21,15 @@ class Regex {
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) = delete;
 
+  /// Real patterns take up to 700 bytes; the compiler recurses into nested groups.
+  static constexpr std::size_t longest_pattern = 4096;
+
   /// The matches in one text, first to last, without overlap. An empty match does not follow
-  /// another match immediately. Steps back are bounded in proportion to the text: beyond, next()
-  /// throws Error(failure).
+  /// another match immediately. Steps back come out of the allowance: beyond, next() throws
+  /// Error(failure).
   class Matches {
    public:
-    Matches(const Regex& regex, std::string_view text);
+    Matches(const Regex& regex, std::string_view text, Allowance& allowance);
     ~Matches();
     Matches(const Matches&) = delete;
     Matches& operator=(const Matches&) = delete;
@@ -35,10 +39,15 @@ class Regex {
 
    private:
     struct State;
+    int search();
+    /// Steps back of one search that are not counted: most take less.
+    static constexpr std::size_t free_steps = 64;
     const Regex& regex_;
+    Allowance& allowance_;
     std::unique_ptr<State> state_;
     std::string_view text_;
     std::size_t from_ = 0;
+    std::size_t limit_ = free_steps;  ///< of the next search
     std::size_t last_end_ = std::string_view::npos;
   };
 

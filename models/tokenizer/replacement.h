@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/tokenizer/allowance.h"
 #include "models/tokenizer/json_place.h"
 #include "models/tokenizer/regex.h"
 
@@ -23,7 +24,7 @@ class Replacement {
   explicit Replacement(const JsonPlace& place);
   /// `takes_start`, unless null: whether what `text` begins with is gone. One character is not if
   /// another text stands in its place.
-  std::string apply(std::string_view text, bool* takes_start = nullptr) const;
+  std::string apply(std::string_view text, Allowance& allowance, bool* takes_start = nullptr) const;
   bool keeps_bytes() const { return !pattern_.regex && content_.size() >= pattern_.text.size(); }
   /// Whether applying it to the pieces of a text is the same as applying it to the text.
   bool acts_on_single_bytes() const { return !pattern_.regex && pattern_.text.size() == 1; }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/tokenizer/character_map.h"
+#include "models/tokenizer/vocabulary.h"
 
 namespace coppice {
 namespace {
@@ -132,6 +133,10 @@ class ModelReader {
     if (piece.text.empty() || piece.text.find('\0') != piece.text.npos) {
       refuse(cat("piece ", model_.pieces.size(), " is empty or holds a NUL byte"));
     }
+    if (piece.text.size() > tokenization::longest_sought) {
+      refuse(cat("piece ", model_.pieces.size(), " has ", piece.text.size(), " bytes, more than ",
+                 tokenization::longest_sought));
+    }
     if (!texts_.insert(piece.text).second) {
       refuse(cat("piece ", quote(piece.text), " appears twice"));
     }
@@ -143,7 +148,12 @@ class ModelReader {
     WireReader reader(bytes, file_);
     for (Field field; reader.next(field);) {
       if (field.number == 35 && field.wire == 0) model_.byte_fallback = field.value != 0;
-      if (field.number == 44 && field.wire == 2) model_.unknown_surface = field.bytes;
+      if (field.number == 44 && field.wire == 2) {
+        if (field.bytes.size() > tokenization::longest_sought) {
+          refuse(cat("the unknown piece is shown as ", field.bytes.size(), " bytes"));
+        }
+        model_.unknown_surface = field.bytes;
+      }
     }
   }
 

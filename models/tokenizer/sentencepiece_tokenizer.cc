@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "models/tokenizer/byte_pieces.h"
 #include "models/tokenizer/code_points.h"
 #include "models/tokenizer/joined_text.h"
+#include "models/tokenizer/respelling.h"
 #include "models/tokenizer/sentencepiece_file.h"
 
 namespace coppice {
@@ -76,6 +78,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     add_tokens(path, settings);
     measure(model);
     choose_seam();
+    guard();
     if (settings.adds_bos) bos_ = named(settings, "bos_token", processor_.bos_id());
     if (settings.adds_eos) eos_ = named(settings, "eos_token", processor_.eos_id());
   }
@@ -116,9 +119,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       }
       const std::size_t begin = std::max(stretch.begin, taken);
       if (begin >= stretch.end) continue;
-      append_stretch(std::string_view(joined.text).substr(begin, stretch.end - begin),
-                     joined.is_typed(begin, stretch.end), stretch.begin == 0 ? start : Start::added,
-                     tokens);
+      append_stretch(joined, begin, stretch.end, stretch.begin == 0 ? start : Start::added, tokens);
     }
     return tokens;
   }
@@ -203,6 +204,8 @@ class SentencepieceTokenizer final : public Tokenizer {
     try {
       const auto loaded = processor_.LoadFromSerializedProto(bytes);
       if (!loaded.ok()) reason = loaded.ToString();
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& error) {
       reason = error.what();
     }
@@ -231,7 +234,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       texts.push_back(piece.text);
     }
     added.insert(added.end(), settings.added.begin(), settings.added.end());
-    added_ = AddedTokens(added, Vocabulary(texts), Normalizers());
+    added_ = AddedTokens(added, Vocabulary(texts), Normalizers(), path.string());
   }
 
   void rename(const TokenizerSettings& settings) {
@@ -296,22 +299,68 @@ class SentencepieceTokenizer final : public Tokenizer {
     throw_failure(cat("sentencepiece cannot encode the text: ", quote(status.ToString())));
   }
 
-  /// Ids of the tokens of `seam` and `text` that hold any of `text`.
-  std::vector<TokenId> after_seam(std::string_view text, std::string_view seam) const {
+  /// A token of the library's and the bytes that it was made of: none, as a rule, for a word mark
+  /// that the library puts, and for all byte pieces of a character but the last.
+  struct Found {
+    TokenId id = -1;
+    std::size_t begin = 0, end = 0;
+  };
+
+  /// Tokens that hold any of `text` behind its first `seam` bytes.
+  std::vector<Found> found_behind(std::size_t seam, const std::string& text) const {
     sentencepiece::ImmutableSentencePieceText encoded;
-    check(processor_.Encode(cat(seam, text), encoded.mutable_proto()));
-    std::vector<TokenId> ids;
+    check(processor_.Encode(text, encoded.mutable_proto()));
+    std::vector<Found> found;
     for (const auto& piece : encoded.pieces()) {
-      if (piece.begin() >= seam.size() || piece.end() > seam.size()) {
-        ids.push_back(static_cast<TokenId>(piece.id()));
+      if (piece.begin() >= seam || piece.end() > seam) {
+        found.push_back({static_cast<TokenId>(piece.id()), piece.begin(), piece.end()});
       }
     }
+    return found;
+  }
+
+  std::vector<TokenId> after_seam(std::string_view text, std::string_view seam) const {
+    std::vector<TokenId> ids;
+    for (const Found& found : found_behind(seam.size(), cat(seam, text))) ids.push_back(found.id);
     return ids;
   }
 
+  /// Typed text is spelt in other pieces than those that may steer: control pieces, tokens that
+  /// other files add, and user-defined ones, which in some files are marks of roles.
+  void guard() {
+    std::vector<std::string> texts;
+    std::vector<TokenId> ids;
+    for (TokenId id = 0; id < vocabulary_pieces(); ++id) {
+      const PieceKind kind = at(id).kind;
+      const AddedToken* const added = added_.find(id);
+      const bool special = kind == PieceKind::control || (added != nullptr && added->special);
+      // Byte pieces stand for text.
+      const bool wanted = special || kind == PieceKind::user_defined ||
+                          (added != nullptr && kind != PieceKind::byte);
+      // What the library knows it as: another file may have renamed it.
+      const std::string& text = processor_.IdToPiece(id);
+      if (!wanted || id == unknown_ || !may_steer(text, special)) continue;
+      texts.push_back(text);
+      ids.push_back(id);
+    }
+    std::vector<Respelling::Piece> pieces;
+    for (std::size_t i = 0; i < ids.size(); ++i) pieces.emplace_back(texts[i], ids[i]);
+    const auto encode = [&](std::string_view text, std::vector<TokenId>& out) {
+      try {
+        const std::vector<TokenId> spelt = after_seam(text, seam_);
+        out.insert(out.end(), spelt.begin(), spelt.end());
+      } catch (const Error&) {  // some models cannot encode every text
+        out.push_back(unknown_);
+      }
+    };
+    respelling_ = Respelling(std::move(pieces), unknown_, encode, [](auto, auto&) {});
+  }
+
   /// Appends the tokens of text between added tokens that are looked for as they are written.
-  void append_stretch(std::string_view text, bool typed, Start start,
+  void append_stretch(const JoinedText& joined, std::size_t begin, std::size_t end, Start start,
                       std::vector<TokenId>& tokens) const {
+    const std::string_view text = std::string_view(joined.text).substr(begin, end - begin);
+    const bool typed = joined.is_typed(begin, end);
     const auto allowed = [&](const AddedToken& token, std::size_t, std::size_t) {
       return !token.steers || !typed;
     };
@@ -319,7 +368,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       if (stretch.token >= 0) {
         tokens.push_back(stretch.token);
       } else {
-        append(text.substr(stretch.begin, stretch.end - stretch.begin),
+        append(joined, begin + stretch.begin, begin + stretch.end,
                stretch.begin == 0 ? start : Start::added, tokens);
       }
     }
@@ -328,14 +377,19 @@ class SentencepieceTokenizer final : public Tokenizer {
   /// Appends the tokens of a text without added tokens. One that goes on with a word is shown to
   /// the library with something before it, where it would begin a text with a word mark or drop its
   /// leading spaces.
-  void append(std::string_view text, Start start, std::vector<TokenId>& tokens) const {
+  void append(const JoinedText& joined, std::size_t begin, std::size_t end, Start start,
+              std::vector<TokenId>& tokens) const {
+    const std::string_view text = std::string_view(joined.text).substr(begin, end - begin);
+    const bool goes_on = start == Start::word && (mark_ == WordMark::as_file || trims_);
+    const std::size_t seam = goes_on ? seam_.size() : 0;
+    const std::string shown = goes_on                      ? cat(seam_, text)
+                              : mark_ == WordMark::as_file ? std::string(text)
+                                                           : marked(text, start);
     std::vector<int> ids;
-    if (start == Start::word && (mark_ == WordMark::as_file || trims_)) {
-      ids = after_seam(text, seam_);
-    } else if (mark_ == WordMark::as_file) {
-      check(processor_.Encode(text, &ids));
+    if (goes_on) {
+      for (const Found& found : found_behind(seam, shown)) ids.push_back(found.id);
     } else {
-      check(processor_.Encode(marked(text, start), &ids));
+      check(processor_.Encode(shown, &ids));
     }
     if (text.find('\0') != text.npos) {
       // It is one of the tokens, or it was lost.
@@ -344,7 +398,22 @@ class SentencepieceTokenizer final : public Tokenizer {
       });
       if (!kept) throw_usage("the text holds a NUL byte, which this tokenizer cannot represent");
     }
-    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    if (!joined.is_typed(begin, end) || !respelling_.has_any(ids, 0)) {
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      return;
+    }
+    for (const Found& found : found_behind(seam, shown)) {
+      // Both texts end with the same bytes.
+      const auto in_joined = [&](std::size_t at) {
+        return end - std::min(shown.size() - at, text.size());
+      };
+      const std::size_t from = in_joined(found.begin);
+      if (joined.is_typed(from, std::max(in_joined(found.end), from + 1))) {
+        respelling_.append(found.id, tokens);
+      } else {
+        tokens.push_back(found.id);
+      }
+    }
   }
 
   /// The text with the word mark that mark_ puts before it, which is not put twice.
@@ -365,6 +434,7 @@ class SentencepieceTokenizer final : public Tokenizer {
   WordMark mark_ = WordMark::as_file;           ///< else the library puts none
   bool trims_ = false;                          ///< the library drops leading spaces
   std::string seam_;
+  Respelling respelling_;  ///< in typed text
   bool drops_first_space_ = false;
   std::uint64_t longest_ = 1;    ///< bytes of a piece
   bool keeps_all_text_ = false;  ///< every byte of a text is in one of its tokens

@@ -21,6 +21,16 @@ bool SubwordModel::keeps_all_text(bool spelt) const {
   return true;
 }
 
+bool SubwordModel::append_bytes(std::string_view text, std::vector<TokenId>& out) const {
+  if (byte_pieces_.empty()) return false;
+  const auto piece = [&](char byte) { return byte_pieces_[static_cast<unsigned char>(byte)]; };
+  if (std::any_of(text.begin(), text.end(), [&](char byte) { return piece(byte) < 0; })) {
+    return false;
+  }
+  for (const char byte : text) out.push_back(piece(byte));
+  return true;
+}
+
 std::unique_ptr<SubwordModel> read_subword_model(const JsonPlace& place) {
   // Old files leave the type out.
   const auto named = place.find("type");

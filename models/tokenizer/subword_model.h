@@ -22,6 +22,8 @@ class SubwordModel {
   /// Whether each byte of a word is in one of its pieces. `spelt`: words come in the byte alphabet.
   bool keeps_all_text(bool spelt) const;
   TokenId unknown() const { return unknown_; }  ///< -1: none
+  /// Appends the text's byte pieces; false if it has not one for every byte.
+  bool append_bytes(std::string_view text, std::vector<TokenId>& out) const;
 
  protected:
   explicit SubwordModel(const JsonPlace& place);

@@ -13,8 +13,8 @@
 
 namespace coppice {
 
-/// Gemma's quarter of a million pieces take 34 MB.
-inline constexpr std::uintmax_t largest_tokenizer_file = std::uintmax_t{256} << 20;
+/// Gemma's quarter of a million pieces take 34 MB. A parsed file may take thirty times its size.
+inline constexpr std::uintmax_t largest_tokenizer_file = std::uintmax_t{64} << 20;
 
 /// A stretch of a text that several wrote.
 struct TextPart {
@@ -49,15 +49,16 @@ class Tokenizer {
   /// the text's leading spaces stay; behind a special token it is treated as it would be if one
   /// text spelt both.
   std::vector<TokenId> encode(std::string_view text, TokenId before = at_start) const;
-  /// The same, but a special token that is spelt in the text stays text.
+  /// The same, but a special token that is spelt in the text stays text: it is written in other
+  /// tokens, at worst the unknown one.
   std::vector<TokenId> encode_typed(std::string_view text, TokenId before = at_start) const;
   /// Token ids of the parts' joined text: special tokens are found only where no byte of them was
   /// typed; all else is split as if one had written it, so that a token may reach from part to
-  /// part. Special means what the file calls an added token, unless it is only white space (some
-  /// files leave role marks without the mark "special"); in a tokenizer.model, control
-  /// pieces, the unknown one, and tokens that other files add.
-  /// Throws Error(usage) if the text is not valid UTF-8, or holds a NUL byte that the tokenizer
-  /// would lose.
+  /// part, but no piece that is special, too, is made of typed bytes. Special means what the file
+  /// calls an added token, unless it is only white space (some files leave role marks without the
+  /// mark "special"); in a tokenizer.model, control pieces, the unknown one, and tokens that other
+  /// files add. Throws Error(usage) if the text is not valid UTF-8, or holds a NUL byte that the
+  /// tokenizer would lose.
   virtual std::vector<TokenId> encode(std::span<const TextPart> parts, TokenId before) const = 0;
   std::vector<TokenId> encode(std::span<const TextPart> parts) const {
     return encode(parts, at_start);

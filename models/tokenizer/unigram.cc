@@ -27,7 +27,12 @@ class Unigram : public SubwordModel {
       if (!std::isfinite(scores_.back())) piece.refuse("has no finite score; fetch the file again");
       least = i == 0 ? scores_[0] : std::min(least, scores_.back());
       const auto id = static_cast<TokenId>(i);
-      if (vocabulary_.piece(id).empty()) piece.refuse("is empty; fetch the file again");
+      const std::size_t bytes = vocabulary_.piece(id).size();
+      if (bytes == 0) piece.refuse("is empty; fetch the file again");
+      if (bytes > longest_sought) {
+        piece.refuse(cat("is a piece of ", bytes, " bytes; at most ", longest_sought,
+                         " are allowed; fetch the file again"));
+      }
       texts.emplace_back(vocabulary_.piece(id), id);
     }
     trie_ = ByteTrie(std::move(texts));
@@ -87,10 +92,8 @@ class Unigram : public SubwordModel {
       out.push_back(whole);
       return;
     }
-    const auto piece = [&](char c) { return byte_pieces_[static_cast<unsigned char>(c)]; };
-    if (!byte_pieces_.empty() &&
-        std::all_of(text.begin(), text.end(), [&](char c) { return piece(c) >= 0; })) {
-      for (std::size_t i = text.size(); i-- > 0;) out.push_back(piece(text[i]));
+    if (append_bytes(text, out)) {
+      std::reverse(out.end() - static_cast<std::ptrdiff_t>(text.size()), out.end());
       return;
     }
     if (unknown_ < 0) {

@@ -17,6 +17,9 @@ namespace coppice::tokenization {
 /// Beyond four million pieces a vocabulary is taken for damage.
 inline constexpr std::int64_t most_pieces = std::int64_t{1} << 22;
 
+/// Bytes of a text that is looked for at every place of another one. Beyond, it is damage.
+inline constexpr std::size_t longest_sought = 1024;
+
 class Vocabulary {
  public:
   /// {"piece": id, ...}, or [["piece", score], ...] with ids from 0.

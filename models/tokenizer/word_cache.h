@@ -44,11 +44,12 @@ class WordCache {
     }
     std::size_t at = hash & (slots_.size() - 1);
     while (slots_[at].length != 0) at = (at + 1) & (slots_.size() - 1);
-    slots_[at] = {hash, static_cast<std::uint32_t>(text_.size()),
-                  static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint16_t>(word.size()),
-                  static_cast<std::uint16_t>(ids.size())};
+    const Slot slot = {
+        hash, static_cast<std::uint32_t>(text_.size()), static_cast<std::uint32_t>(ids_.size()),
+        static_cast<std::uint16_t>(word.size()), static_cast<std::uint16_t>(ids.size())};
     text_ += word;
     ids_.insert(ids_.end(), ids.begin(), ids.end());
+    slots_[at] = slot;  // last: where memory runs out before, the word stays unknown
     ++words_;
   }
 

@@ -35,11 +35,13 @@ struct SentencepieceProto {
   }
   std::string file() const {
     return pieces +
-           bytes_field(2, number_field(3, 2) + (byte_fallback ? number_field(35, 1) : "")) +
+           bytes_field(2, number_field(3, static_cast<std::uint64_t>(type)) +
+                              (byte_fallback ? number_field(35, 1) : "")) +
            bytes_field(3, normalizer);
   }
   std::string pieces;
   std::string normalizer = bytes_field(1, "identity") + number_field(4, 0);
+  int type = 2;  ///< 1: Unigram, 2: BPE, 3: words, 4: characters
   bool byte_fallback = false;
 };
 

@@ -278,7 +278,13 @@ TEST(Tokenizer, AppendsWhatTheLibraryJoins) {
         // Of the bytes of a character the last one alone ends it.
         if (at == 0 || at >= text.size() || whole[k - 1].begin() == at) continue;
         const std::vector<TokenId> rest(all.begin() + static_cast<std::ptrdiff_t>(k), all.end());
-        EXPECT_EQ(tokenizer->encode_typed(text.substr(at), all[k - 1]), rest)
+        const std::string right = text.substr(at);
+        // The library finds user-defined pieces whoever wrote them, and control pieces never.
+        const bool defined = right.find("<<") != right.npos;
+        if (defined && right.find("<s>") != right.npos) continue;
+        EXPECT_EQ(defined ? tokenizer->encode(right, all[k - 1])
+                          : tokenizer->encode_typed(right, all[k - 1]),
+                  rest)
             << text << " at " << at << ", kind " << kind;
         ++seams;
       }

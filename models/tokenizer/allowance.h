@@ -1,0 +1,27 @@
+// What the stages of a file may do with a text, in proportion to its length.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace coppice::tokenization {
+
+/// A file says which stages a text goes through, and what each makes of it: forty that double a
+/// text would take all memory. Real files stay far below these bounds.
+class Allowance {
+ public:
+  /// For `bytes` of text in all; `file` is what messages name, and must live on.
+  Allowance(std::size_t bytes, const std::string& file);
+
+  /// A stage wrote, or is to write, so many bytes. Throws Error(failure) if that is too much.
+  void write(std::size_t bytes);
+  /// A regular expression stepped back so often; false if that is too often.
+  bool step(std::size_t steps);
+  std::size_t steps_left() const { return steps_; }
+
+ private:
+  const std::string& file_;
+  std::size_t given_, bytes_, steps_;
+};
+
+}  // namespace coppice::tokenization
