@@ -167,13 +167,11 @@ class Writer {
 
   void line(int level) {
     if (!style_.indent) return;
-    Budget::spend_bytes(style_.indent->size() * static_cast<std::size_t>(level));
     out_.append("\n");
     for (int i = 0; i < level; ++i) out_.append(*style_.indent);
   }
 
   void string(const Text& text) {
-    Budget::spend_bytes(text.size());
     out_.append("\"");
     const std::string_view bytes = text.view();
     for (std::size_t at = 0; at < bytes.size();) {

@@ -14,9 +14,9 @@ namespace coppice::chat {
 Value parse_json(std::string_view json, const std::string& where, bool foreign);
 
 struct JsonStyle {
-  std::optional<std::string> indent;  ///< of one level; none: everything in one line
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
+  std::optional<Text> indent;  ///< of one level; none: everything in one line
+  Text item_separator = ", ";
+  Text key_separator = ": ";
   bool sort_keys = false;
   bool ensure_ascii = false;
 };

@@ -16,11 +16,11 @@ std::string hex(char32_t c, int digits) {
   return text;
 }
 
-Text quoted(const Text& text) {
+void append_quoted(const Text& text, Text& out) {
   const bool double_quotes = text.view().find('\'') != std::string_view::npos &&
                              text.view().find('"') == std::string_view::npos;
   const char quote = double_quotes ? '"' : '\'';
-  Text out(std::string(1, quote));
+  out.append(std::string(1, quote));
   for (std::size_t at = 0; at < text.size();) {
     const auto [c, bytes] = first_code_point(text.view().substr(at));
     const bool foreign = text.foreign_at(at);
@@ -39,7 +39,6 @@ Text quoted(const Text& text) {
     at += bytes;
   }
   out.append(std::string(1, quote));
-  return out;
 }
 
 void write(const Value& value, bool as_repr, Text& out);
@@ -78,9 +77,8 @@ void write(const Value& value, bool as_repr, Text& out) {
   } else if (value.is_float()) {
     out.append(float_text(value.as_double()));
   } else if (value.is_string()) {
-    Budget::spend_bytes(value.text().size());
     if (as_repr && value.is_safe()) out.append("Markup(");
-    out.append(as_repr ? quoted(value.text()) : value.text());
+    as_repr ? append_quoted(value.text(), out) : out.append(value.text());
     if (as_repr && value.is_safe()) out.append(")");
   } else if (value.is_list()) {
     write_list(value.as_list(), out);
@@ -109,8 +107,9 @@ struct NumberFormat {
   char sign = '\0';  ///< of positive numbers: '+', ' ' or nothing
   bool zeros = false, commas = false;
   char fill_align = '\0';
-  std::string fill = " ";
+  Text fill = " ";
   char type = '\0';
+  bool foreign = false;  ///< who wrote the format, and so what it makes of a number
 };
 
 constexpr int widest = 10'000;
@@ -157,7 +156,13 @@ Text number_text(const Value& value, const NumberFormat& format) {
     text.insert(is_one_of(text[0], "-+ ") ? 1 : 0,
                 static_cast<std::size_t>(format.width) - text.size(), '0');
   }
-  return Text(text);
+  return Text(text, format.foreign);
+}
+
+// What %.3s leaves of a text.
+Text shortened(Text text, int precision) {
+  if (precision < 0) return text;
+  return text.substr(0, offset(text.view(), static_cast<std::size_t>(precision)));
 }
 
 int number_at(std::string_view text, std::size_t& at) {
@@ -169,12 +174,15 @@ int number_at(std::string_view text, std::size_t& at) {
 }
 
 // [[fill]align][sign][0][width][,][.precision][type]
-Text with_spec(const Value& value, std::string_view spec) {
+Text with_spec(const Value& value, const Text& written) {
+  std::string_view spec = written.view();
   if (spec.empty()) return str(value);
   NumberFormat format;
+  format.foreign = written.has_foreign();
+  format.fill = Text(" ", format.foreign);
   const std::size_t first = first_code_point(spec).bytes;
   if (spec.size() > first && is_one_of(spec[first], "<>^=")) {
-    format.fill = std::string(spec.substr(0, first));
+    format.fill = written.substr(0, first);
     format.fill_align = spec[first];
     spec.remove_prefix(first + 1);
   } else if (is_one_of(spec[0], "<>^=")) {
@@ -204,13 +212,7 @@ Text with_spec(const Value& value, std::string_view spec) {
   if (number) {
     text = number_text(value, format);
   } else {
-    text = str(value);
-    if (format.precision >= 0) {
-      const auto starts = boundaries(text.view());
-      const auto most =
-          std::min<std::size_t>(static_cast<std::size_t>(format.precision), starts.size() - 1);
-      text = text.substr(0, starts[most]);
-    }
+    text = shortened(str(value), format.precision);
   }
   const char align = format.fill_align != '\0' && format.fill_align != '=' ? format.fill_align
                      : number                                              ? '>'
@@ -242,10 +244,7 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
     }
     value = arguments.positional[index];
   } else {
-    const Value* found = nullptr;
-    for (const auto& [key, item] : arguments.named) {
-      if (key == name) found = &item;
-    }
+    const Value* found = arguments.find(name);
     if (found == nullptr) throw TemplateError(cat("format() was given no ", quote(name)));
     value = *found;
   }
@@ -277,10 +276,11 @@ std::string float_text(double value) {
   return text;
 }
 
+void append_str(const Value& value, Text& out) { write(value, false, out); }
+
 Text str(const Value& value) {
-  if (value.is_string()) return value.text();
   Text text;
-  write(value, false, text);
+  append_str(value, text);
   return text;
 }
 
@@ -290,11 +290,11 @@ Text repr(const Value& value) {
   return text;
 }
 
-Text padded(const Text& text, std::int64_t width, char align, const std::string& fill) {
+Text padded(const Text& text, std::int64_t width, char align, const Text& fill) {
   const auto have = static_cast<std::int64_t>(length(text.view()));
   if (width <= have) return text;
-  Budget::spend_bytes(static_cast<std::size_t>(width) * fill.size());
   const auto missing = static_cast<std::size_t>(width - have);
+  Budget::expect_bytes(fill.size(), missing);
   const std::size_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
   Text out;
   for (std::size_t i = 0; i < left; ++i) out.append(fill);
@@ -317,6 +317,7 @@ Text printf_format(const Text& format, const Value& value) {
       at = end;
       continue;
     }
+    const std::size_t begin = at;
     if (++at < bytes.size() && bytes[at] == '%') {
       out.append(format, at++, 1);
       continue;
@@ -344,6 +345,7 @@ Text printf_format(const Text& format, const Value& value) {
     if (at < bytes.size() && bytes[at] == '.') number.precision = number_at(bytes, ++at);
     if (at >= bytes.size()) throw TemplateError("incomplete format");
     number.type = bytes[at++];
+    number.foreign = format.substr(begin, at - begin).has_foreign();
     if (!keyed) {
       if (next >= values.size()) throw TemplateError("not enough arguments for format string");
       argument = values[next++];
@@ -351,13 +353,12 @@ Text printf_format(const Text& format, const Value& value) {
     Text text;
     if (is_one_of(number.type, "sr")) {
       text = number.type == 's' ? str(argument) : repr(argument);
-      if (number.precision >= 0) {
-        const auto starts = boundaries(text.view());
-        text = text.substr(0, starts[std::min<std::size_t>(
-                                  static_cast<std::size_t>(number.precision), starts.size() - 1)]);
-      }
+      text = shortened(std::move(text), number.precision);
     } else if (number.type == 'c' && argument.is_int()) {
-      text = Text(to_utf8(static_cast<char32_t>(argument.as_int())));
+      if (argument.as_int() < 0 || argument.as_int() > 0x10ffff) {
+        throw TemplateError("%c arg not in range(0x110000)");
+      }
+      text = Text(to_utf8(static_cast<char32_t>(argument.as_int())), number.foreign);
     } else if (number.type == 'c' && argument.is_string() && length(argument.text().view()) == 1) {
       text = argument.text();
     } else if (is_one_of(number.type, "dixXofFeEgGu")) {
@@ -371,7 +372,7 @@ Text printf_format(const Text& format, const Value& value) {
     } else {
       throw TemplateError(cat("unsupported format character '", number.type, "'"));
     }
-    out.append(padded(text, number.width, left ? '<' : '>'));
+    out.append(padded(text, number.width, left ? '<' : '>', Text(" ", number.foreign)));
   }
   if (several && next < values.size()) {
     throw TemplateError("not all arguments converted during string formatting");
@@ -391,9 +392,10 @@ Text brace_format(const Text& format, const Arguments& arguments) {
     } else if (c == '{') {
       const std::size_t end = bytes.find('}', at);
       if (end == std::string_view::npos) throw TemplateError("Single '{' in format string");
-      std::string_view field = bytes.substr(at + 1, end - at - 1), spec;
+      std::string_view field = bytes.substr(at + 1, end - at - 1);
+      Text spec;
       if (const std::size_t colon = field.find(':'); colon != std::string_view::npos) {
-        spec = field.substr(colon + 1);
+        spec = format.substr(at + 1 + colon + 1, field.size() - colon - 1);
         field = field.substr(0, colon);
       }
       char conversion = '\0';

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <set>
 
 namespace coppice::chat {
 namespace {
@@ -14,6 +15,7 @@ utf8proc_category_t category(char32_t c) {
 }  // namespace
 
 CodePoint first_code_point(std::string_view text) {
+  Budget::look_at(1);
   utf8proc_int32_t value = 0;
   const auto n = utf8proc_iterate(
       reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -36,18 +38,19 @@ std::string to_utf8(char32_t value) {
 }
 
 std::size_t length(std::string_view text) {
+  Budget::look_at(text.size() / 16);
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));
 }
 
-std::vector<std::size_t> boundaries(std::string_view text) {
-  std::vector<std::size_t> starts;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) starts.push_back(i);
+std::size_t offset(std::string_view text, std::size_t index) {
+  std::size_t at = 0, begun = 0;
+  for (; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && begun++ == index) break;
   }
-  starts.push_back(text.size());
-  return starts;
+  Budget::look_at(at / 8);
+  return at;
 }
 
 bool is_space(char32_t c) {
@@ -169,9 +172,16 @@ Text with_case(const Text& text, Case to) {
   return out;
 }
 
-Text stripped(const Text& text, const std::string* set, bool left, bool right) {
+Text stripped(const Text& text, const Text* set, bool left, bool right) {
+  if (set != nullptr) Budget::spend_steps(set->size());
+  std::set<char32_t> outer;
+  for (std::size_t at = 0; set != nullptr && at < set->size();) {
+    const CodePoint c = first_code_point(set->view().substr(at));
+    outer.insert(c.value);
+    at += c.bytes;
+  }
   const auto goes = [&](const CodePoint& c) {
-    return set == nullptr ? is_space(c.value) : set->find(to_utf8(c.value)) != std::string::npos;
+    return set == nullptr ? is_space(c.value) : outer.count(c.value) != 0;
   };
   std::string_view rest = text.view();
   std::size_t from = 0;

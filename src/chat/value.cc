@@ -20,32 +20,19 @@ void count(Container& container, const Value& item) {
   }
 }
 
-thread_local Budget* current = nullptr;
+// Bytes that values take besides their texts.
+constexpr std::size_t text_bytes = 96, container_bytes = 64, callable_bytes = 256;
+
+template <typename Item>
+void spend_items(const std::vector<Item>& items) {
+  Budget::spend_steps(items.size());
+  Budget::spend_bytes(container_bytes + items.size() * sizeof(Item));
+}
 
 }  // namespace
 
-Budget::Budget() : outer_(current) { current = this; }
-Budget::~Budget() { current = outer_; }
-
-void Budget::spend_steps(std::size_t count) {
-  if (current == nullptr) return;
-  if (count > current->steps_) {
-    throw TemplateError(
-        "takes more than 2 million steps; the template or the messages are at fault");
-  }
-  current->steps_ -= count;
-}
-
-void Budget::spend_bytes(std::size_t count) {
-  if (current == nullptr) return;
-  if (count > current->bytes_) {
-    throw TemplateError(
-        "makes more than 128 MiB of text; the template or the messages are at fault");
-  }
-  current->bytes_ -= count;
-}
-
 const Value* Dict::named(std::string_view key) const {
+  spend_search(items.size(), key);
   for (const auto& [name, value] : items) {
     if (name.is_string() && name.text().view() == key) return &value;
   }
@@ -60,37 +47,37 @@ const Value* Dict::find(const Value& key) const {
   return nullptr;
 }
 
-const Value* Arguments::get(std::size_t index, std::string_view name) const {
-  if (index < positional.size()) return &positional[index];
+const Value* Arguments::find(std::string_view name) const {
+  spend_search(named.size(), name);
   for (const auto& [key, value] : named) {
-    if (key == name) return &value;
+    if (key.view() == name) return &value;
   }
   return nullptr;
 }
 
-void Arguments::check(std::string_view what, std::size_t least, std::size_t most,
-                      std::initializer_list<std::string_view> names) const {
-  const std::size_t given = positional.size() + named.size();
-  if (positional.size() > most || given > most || given < least) {
-    throw TemplateError(cat(what, " takes ", least == most ? cat(most) : cat(least, " to ", most),
-                            " arguments, not ", given));
+void Arguments::add(const Text& name, const Value& value) {
+  if (find(name.view()) != nullptr) {
+    throw TemplateError(cat("the argument ", quote(name.view()), " is given twice"));
   }
-  for (const auto& [name, value] : named) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw TemplateError(cat(what, " has no argument ", quote(name)));
-    }
-  }
+  named.emplace_back(name, value);
 }
 
-Value::Value(Callable callable) : data_(std::make_shared<const Callable>(std::move(callable))) {}
+void spend_search(std::size_t names, std::string_view name) {
+  Budget::look_at(names * (1 + name.size() / 64));
+}
+
+Value::Value(Callable callable) {
+  Budget::spend_bytes(callable_bytes);
+  data_ = std::make_shared<const Callable>(std::move(callable));
+}
 
 Value::Value(Text text, bool safe) {
-  Budget::spend_bytes(text.size());
+  Budget::spend_bytes(text_bytes);
   data_ = String{std::make_shared<const Text>(std::move(text)), safe};
 }
 
 Value Value::list(std::vector<Value> items, List::Kind kind) {
-  Budget::spend_steps(items.size());
+  spend_items(items);
   List list{std::move(items), kind};
   for (const Value& item : list.items) count(list, item);
   Value value;
@@ -99,7 +86,7 @@ Value Value::list(std::vector<Value> items, List::Kind kind) {
 }
 
 Value Value::range(std::vector<Value> items, std::string shown) {
-  Budget::spend_steps(items.size());
+  spend_items(items);
   List list{std::move(items), List::Kind::range};
   list.shown = std::move(shown);
   Value value;
@@ -108,7 +95,7 @@ Value Value::range(std::vector<Value> items, std::string shown) {
 }
 
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
-  Budget::spend_steps(items.size());
+  spend_items(items);
   Dict dict{std::move(items), 1, 1};
   for (const auto& [key, item] : dict.items) {
     count(dict, key);
@@ -158,6 +145,17 @@ const Value& defined(const Value& value) {
   return value;
 }
 
+const Value& hashable(const Value& value) {
+  if (value.is_dict() || (value.is_list() && value.as_list().kind == List::Kind::list)) {
+    throw TemplateError(cat("unhashable type: ", value.type_name()));
+  }
+  if (value.is_list(List::Kind::tuple)) {
+    Budget::spend_steps(value.as_list().items.size());
+    for (const Value& item : value.as_list().items) hashable(item);
+  }
+  return value;
+}
+
 bool is_true(const Value& value) {
   if (value.is_none() || value.is_undefined()) return false;
   if (value.is_bool() || value.is_int()) return value.as_int() != 0;
@@ -176,7 +174,7 @@ bool equal(const Value& a, const Value& b) {
     return a.as_int() == b.as_int();
   }
   if (a.is_string() && b.is_string()) {
-    if (a.text().size() == b.text().size()) Budget::spend_steps(a.text().size() / 1024);
+    if (a.text().size() == b.text().size()) Budget::look_at(a.text().size() / 64);
     return a.text() == b.text();
   }
   if (a.is_list() && b.is_list()) {
@@ -206,6 +204,7 @@ bool equal(const Value& a, const Value& b) {
 }
 
 int compare(const Value& a, const Value& b, std::string_view operation) {
+  Budget::look_at(2);
   defined(a);
   defined(b);
   if (a.is_number() && b.is_number()) {
@@ -217,7 +216,7 @@ int compare(const Value& a, const Value& b, std::string_view operation) {
   }
   // UTF-8 sorts as its code points do.
   if (a.is_string() && b.is_string()) {
-    Budget::spend_steps(std::min(a.text().size(), b.text().size()) / 1024);
+    Budget::look_at(std::min(a.text().size(), b.text().size()) / 64);
     const int order = a.text().bytes().compare(b.text().bytes());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "chat/budget.h"
 #include "chat/text.h"
 
 namespace coppice::chat {
@@ -61,16 +62,16 @@ struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
 };
 
-/// The words in the brackets of a call.
+/// The words in the brackets of a call, as they stand there; arguments.h matches them with what is
+/// called. No name is there twice.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<std::pair<Text, Value>> named;
 
-  /// Value of parameter `index`, called `name`; null if not given.
-  const Value* get(std::size_t index, std::string_view name) const;
-  /// Throws TemplateError for more than `most` words or names that are not in `names`.
-  void check(std::string_view what, std::size_t least, std::size_t most,
-             std::initializer_list<std::string_view> names = {}) const;
+  /// Null if there is none.
+  const Value* find(std::string_view name) const;
+  /// Throws TemplateError if the name is there already.
+  void add(const Text& name, const Value& value);
 };
 
 struct Callable {
@@ -78,25 +79,6 @@ struct Callable {
   std::function<Value(Interpreter&, const Arguments&)> call;
   std::function<Value(std::string_view)> attribute;  ///< empty: none
   int depth = 1;
-};
-
-/// What one rendering may still use. It is charged where values are made, so that no operation can
-/// forget to. A hostile template ends in TemplateError.
-class Budget {
- public:
-  Budget();
-  ~Budget();
-  Budget(const Budget&) = delete;
-  Budget& operator=(const Budget&) = delete;
-
-  /// Charge the rendering that runs on this thread, if there is one.
-  static void spend_steps(std::size_t count);
-  static void spend_bytes(std::size_t count);
-
- private:
-  std::size_t steps_ = 2'000'000;
-  std::size_t bytes_ = std::size_t{128} << 20;
-  Budget* outer_;
 };
 
 /// Immutable but for namespaces and what generators gave; copies share. Containers nest at most
@@ -170,8 +152,12 @@ class Value {
       data_;
 };
 
+/// Charges a search for `name` among so many, which are compared one by one.
+void spend_search(std::size_t names, std::string_view name);
 /// Throws TemplateError if the value is undefined.
 const Value& defined(const Value& value);
+/// Throws TemplateError if the value can be no key of a mapping.
+const Value& hashable(const Value& value);
 bool is_true(const Value& value);
 bool equal(const Value& a, const Value& b);
 /// -1, 0 or 1. Throws TemplateError for types that have no order.

@@ -1,16 +1,20 @@
 // What may follow "is".
-#include <map>
-
 #include "base/error.h"
+#include "chat/arguments.h"
 #include "chat/interpreter.h"
 #include "chat/unicode.h"
 
 namespace coppice::chat {
 namespace {
 
-const Value& other(const Arguments& given) {
-  given.check("a test", 1, 1);
-  return given.positional.empty() ? given.named[0].second : given.positional[0];
+// The one argument of a test that compares.
+const Value& other(const Arguments& given) { return Bound(given, "a test", {""}, 1)[0]; }
+
+// Of a test without arguments.
+template <auto holds>
+bool plain(Interpreter&, const Value& value, const Arguments& given) {
+  static_cast<void>(Bound(given, "a test"));
+  return holds(value);
 }
 
 template <int... orders>
@@ -39,40 +43,37 @@ bool all_cased(const Value& value, bool upper) {
 
 }  // namespace
 
-Test find_test(std::string_view name) {
+const Table<Test>& tests() {
   using I = Interpreter;
   using V = const Value;
   using A = const Arguments;
   static const Test equals = [](I&, V& v, A& a) { return equal(v, other(a)); };
   static const Test differs = [](I&, V& v, A& a) { return !equal(v, other(a)); };
-  static const std::map<std::string_view, Test> all = {
-      {"defined", [](I&, V& v, A&) { return !v.is_undefined(); }},
-      {"undefined", [](I&, V& v, A&) { return v.is_undefined(); }},
-      {"none", [](I&, V& v, A&) { return v.is_none(); }},
-      {"boolean", [](I&, V& v, A&) { return v.is_bool(); }},
-      {"true", [](I&, V& v, A&) { return v.is_bool() && v.as_bool(); }},
-      {"false", [](I&, V& v, A&) { return v.is_bool() && !v.as_bool(); }},
-      {"integer", [](I&, V& v, A&) { return v.is_int(); }},
-      {"float", [](I&, V& v, A&) { return v.is_float(); }},
-      {"number", [](I&, V& v, A&) { return v.is_number(); }},
-      {"string", [](I&, V& v, A&) { return v.is_string(); }},
-      {"mapping", [](I&, V& v, A&) { return v.is_dict(); }},
-      {"callable", [](I&, V& v, A&) { return v.is_callable() || v.is_undefined(); }},
+  static const Table<Test> all = {
+      {"defined", plain<[](V& v) { return !v.is_undefined(); }>},
+      {"undefined", plain<[](V& v) { return v.is_undefined(); }>},
+      {"none", plain<[](V& v) { return v.is_none(); }>},
+      {"boolean", plain<[](V& v) { return v.is_bool(); }>},
+      {"true", plain<[](V& v) { return v.is_bool() && v.as_bool(); }>},
+      {"false", plain<[](V& v) { return v.is_bool() && !v.as_bool(); }>},
+      {"integer", plain<[](V& v) { return v.is_int(); }>},
+      {"float", plain<[](V& v) { return v.is_float(); }>},
+      {"number", plain<[](V& v) { return v.is_number(); }>},
+      {"string", plain<[](V& v) { return v.is_string(); }>},
+      {"mapping", plain<[](V& v) { return v.is_dict(); }>},
+      {"callable", plain<[](V& v) { return v.is_callable() || v.is_undefined(); }>},
       // Undefined values have a length, 0, and an element method, which throws.
-      {"sequence",
-       [](I&, V& v, A&) {
+      {"sequence", plain<[](V& v) {
          return v.is_string() || (v.is_list() && v.as_list().has_elements()) || v.is_dict() ||
                 v.is_undefined();
-       }},
+       }>},
       {"iterable",
-       [](I&, V& v, A&) {
-         return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined();
-       }},
-      {"escaped", [](I&, V& v, A&) { return v.is_safe(); }},
-      {"lower", [](I&, V& v, A&) { return all_cased(v, false); }},
-      {"upper", [](I&, V& v, A&) { return all_cased(v, true); }},
-      {"even", [](I&, V& v, A&) { return remainder(v, Value(2)) == 0; }},
-      {"odd", [](I&, V& v, A&) { return remainder(v, Value(2)) == 1; }},
+       plain<[](V& v) { return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined(); }>},
+      {"escaped", plain<[](V& v) { return v.is_safe(); }>},
+      {"lower", plain<[](V& v) { return all_cased(v, false); }>},
+      {"upper", plain<[](V& v) { return all_cased(v, true); }>},
+      {"even", plain<[](V& v) { return remainder(v, Value(2)) == 0; }>},
+      {"odd", plain<[](V& v) { return remainder(v, Value(2)) == 1; }>},
       {"divisibleby", [](I&, V& v, A& a) { return remainder(v, other(a)) == 0; }},
       {"in", [](I&, V& v, A& a) { return contains(other(a), v); }},
       {"sameas",
@@ -80,12 +81,10 @@ Test find_test(std::string_view name) {
          const Value& w = other(a);
          return v.type_name() == w.type_name() && equal(v, w);
        }},
-      {"filter",
-       [](I&, V& v, A&) {
-         const std::string_view word = text_of(v, "a filter").view();
-         return find_text_filter(word) != nullptr || find_sequence_filter(word) != nullptr;
-       }},
-      {"test", [](I&, V& v, A&) { return find_test(text_of(v, "a test").view()) != nullptr; }},
+      {"filter", plain<[](V& v) {
+         return find_filter(text_of(v, "a filter").view()) != nullptr;
+       }>},
+      {"test", plain<[](V& v) { return find(tests(), text_of(v, "a test").view()) != nullptr; }>},
       {"==", equals},
       {"eq", equals},
       {"equalto", equals},
@@ -101,8 +100,7 @@ Test find_test(std::string_view name) {
       {"greaterthan", ordered<1>},
       {">=", ordered<1, 0>},
       {"ge", ordered<1, 0>}};
-  const auto found = all.find(name);
-  return found == all.end() ? nullptr : found->second;
+  return all;
 }
 
 }  // namespace coppice::chat
