@@ -1,8 +1,5 @@
 #include "chat/budget.h"
 
-#include <algorithm>
-#include <limits>
-
 #include "base/error.h"
 #include "chat/value.h"
 
@@ -13,15 +10,15 @@ namespace {
 constexpr std::size_t least_steps = 2'000'000, least_mib = 64;
 constexpr std::size_t steps_for_byte = 4, bytes_for_byte = 64;
 
-std::size_t steps_for(std::size_t input) { return least_steps + input * steps_for_byte; }
-std::size_t bytes_for(std::size_t input) { return (least_mib << 20) + input * bytes_for_byte; }
-
 }  // namespace
 
 Budget::Budget(std::size_t input)
-    : input_(std::min(input, std::numeric_limits<std::size_t>::max() >> 10)),
-      looks_(steps_for(input_) * looks_in_step),
-      bytes_(bytes_for(input_)),
+    : Budget(least_steps + input * steps_for_byte, (least_mib << 20) + input * bytes_for_byte) {}
+Budget::Budget(std::size_t steps, std::size_t bytes)
+    : all_steps_(steps),
+      all_bytes_(bytes),
+      looks_(steps * looks_in_step),
+      bytes_(bytes),
       outer_(current_) {
   current_ = this;
 }
@@ -32,12 +29,12 @@ void Budget::expect_bytes(std::size_t size, std::size_t times) {
 }
 
 void Budget::no_steps() const {
-  throw TemplateError(cat("takes more than ", steps_for(input_) / 1'000'000,
+  throw TemplateError(cat("takes more than ", all_steps_ / 1'000'000,
                           " million steps; the template or the messages are at fault"));
 }
 
 void Budget::no_bytes() const {
-  throw TemplateError(cat("fills more than ", bytes_for(input_) >> 20,
+  throw TemplateError(cat("fills more than ", all_bytes_ >> 20,
                           " MiB of memory; the template or the messages are at fault"));
 }
 

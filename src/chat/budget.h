@@ -12,7 +12,8 @@ class Budget {
  public:
   /// What is in force on this thread while it lives. `input`: bytes that the template works on;
   /// the more they are, the more it may do.
-  explicit Budget(std::size_t input = 0);
+  explicit Budget(std::size_t input);
+  Budget(std::size_t steps, std::size_t bytes);
   ~Budget();
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
@@ -51,7 +52,7 @@ class Budget {
 
   static inline constinit thread_local Budget* current_ = nullptr;
 
-  const std::size_t input_;
+  const std::size_t all_steps_, all_bytes_;
   std::size_t looks_, bytes_;
   Budget* outer_;
 };

@@ -12,9 +12,7 @@ namespace {
 using Kind = Expression::Kind;
 
 Value missing(const Value& owner, const Value& key) {
-  if (key.is_string()) {
-    return Value::undefined(cat("'", owner.type_name(), "' has no attribute ", repr(key).bytes()));
-  }
+  if (key.is_string()) return missing_attribute(owner, key.text().view());
   return Value::undefined(cat(owner.type_name(), " has no element ", repr(key).bytes()));
 }
 
@@ -142,6 +140,10 @@ Text repeated(const Text& text, std::int64_t count) {
 
 }  // namespace
 
+Value missing_attribute(const Value& owner, std::string_view name) {
+  return Value::undefined(cat("'", owner.type_name(), "' has no attribute ", quote(name)));
+}
+
 std::vector<Value> items_of(const Value& value) {
   if (value.is_undefined()) return {};
   if (value.is_list(List::Kind::generator)) {
@@ -240,7 +242,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
       if (const Value* found = value.as_dict().named(name)) return *found;
     }
   }
-  return missing(value, Value(std::string(name)));
+  return missing_attribute(value, name);
 }
 
 Value Interpreter::item(const Value& value, const Value& key) {
@@ -278,7 +280,7 @@ Value Interpreter::slice(const Expression& node) {
     return Value(sliced(value.text(), bounds[0], bounds[1], bounds[2]));
   }
   if (!value.is_list() || !value.as_list().has_elements()) {
-    return missing(value, Value(std::string("slice")));
+    return missing_attribute(value, "slice");
   }
   std::vector<Value> items;
   const auto& all = value.as_list().items;

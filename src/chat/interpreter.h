@@ -71,6 +71,8 @@ class Interpreter {
   int depth_ = 0;
 };
 
+/// What an attribute that is not there evaluates to.
+Value missing_attribute(const Value& owner, std::string_view name);
 /// Items of a list, characters of a string, keys of a dict; none of an undefined value.
 std::vector<Value> items_of(const Value& value);
 Value binary(std::string_view operation, const Value& a, const Value& b);

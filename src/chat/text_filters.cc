@@ -281,7 +281,7 @@ Value attr(Interpreter& interpreter, const Value& value, const Arguments& given)
   if (!value.is_dict()) return interpreter.attribute(value, name.view());
   const Value method = find_method(value, name.view());
   if (!method.is_none()) return method;
-  return Value::undefined(cat("'dict object' has no attribute '", name.view(), "'"));
+  return missing_attribute(value, name.view());
 }
 
 }  // namespace

@@ -154,6 +154,7 @@ Text with_case(const Text& text, Case to) {
   bool begins_word = true;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = first_code_point(text.view().substr(at));
+    if (c.value >= 0x80) Budget::look_at(8);  // searches through tables
     const bool title = (to == Case::title && begins_word) || (to == Case::capitalized && at == 0);
     std::string changed;
     if (to == Case::folded) {

@@ -81,9 +81,7 @@ const Table<Test>& tests() {
          const Value& w = other(a);
          return v.type_name() == w.type_name() && equal(v, w);
        }},
-      {"filter", plain<[](V& v) {
-         return find_filter(text_of(v, "a filter").view()) != nullptr;
-       }>},
+      {"filter", plain<[](V& v) { return find_filter(text_of(v, "a filter").view()) != nullptr; }>},
       {"test", plain<[](V& v) { return find(tests(), text_of(v, "a test").view()) != nullptr; }>},
       {"==", equals},
       {"eq", equals},
