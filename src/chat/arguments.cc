@@ -60,4 +60,12 @@ std::int64_t Bound::count(std::size_t index, std::int64_t fallback) const {
   return values_[index] == nullptr ? fallback : count(index);
 }
 
+std::int64_t Bound::small(std::size_t index, std::int64_t fallback) const {
+  const std::int64_t value = count(index, fallback);
+  if (value != static_cast<std::int32_t>(value)) {
+    throw TemplateError(cat(what_, ": ", name(index), " is out of range"));
+  }
+  return value;
+}
+
 }  // namespace coppice::chat

@@ -37,6 +37,8 @@ class Bound {
   /// become 2^40, so that sums and products with lengths stay in range.
   std::int64_t count(std::size_t index) const;
   std::int64_t count(std::size_t index, std::int64_t fallback) const;
+  /// One that Python stores in 32 bits: throws beyond them.
+  std::int64_t small(std::size_t index, std::int64_t fallback) const;
 
  private:
   std::string name(std::size_t index) const;

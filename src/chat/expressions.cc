@@ -304,10 +304,10 @@ Value Interpreter::comparison(const Expression& node) {
       holds = contains(right, left) == (word == "in");
     } else {
       const int order = compare(left, right, word);
-      holds = word == "<"    ? order < 0
-              : word == ">"  ? order > 0
-              : word == "<=" ? order <= 0
-                             : order >= 0;
+      holds = word == "<"    ? order == -1
+              : word == ">"  ? order == 1
+              : word == "<=" ? order == -1 || order == 0
+                             : order == 1 || order == 0;
     }
     if (!holds) return Value(false);
     left = std::move(right);

@@ -374,7 +374,9 @@ Text printf_format(const Text& format, const Value& value) {
     }
     out.append(padded(text, number.width, left ? '<' : '>', Text(" ", number.foreign)));
   }
-  if (several && next < values.size()) {
+  // As Python has it, what could be a mapping may be given in vain.
+  const bool may_be_mapping = value.is_dict() || value.is_list() || value.is_undefined();
+  if ((several || !may_be_mapping) && next < values.size()) {
     throw TemplateError("not all arguments converted during string formatting");
   }
   return out;

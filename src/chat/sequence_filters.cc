@@ -96,7 +96,7 @@ Value items(Interpreter&, const Value& value, const Arguments& given) {
 void sort_values(std::vector<std::pair<Value, Value>>& keyed, bool reverse) {
   // Equal ones keep their order, reversed or not, as Python's sort does.
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return compare(a.first, b.first, "<") * (reverse ? -1 : 1) < 0;
+    return compare(reverse ? b.first : a.first, reverse ? a.first : b.first, "<") < 0;
   });
 }
 
@@ -104,24 +104,27 @@ Value sort(Interpreter& interpreter, const Value& value, const Arguments& given)
   const Bound words(given, "sort", {"reverse", "case_sensitive", "attribute"});
   const Value* attribute = words.unless_none(2);
   const bool exact = words.flag(1);
+  Arguments comma;
+  comma.positional.emplace_back(std::string(","));
+  std::vector<Value> paths;
+  if (attribute != nullptr) paths.push_back(*attribute);
+  if (attribute != nullptr && attribute->is_string()) {
+    paths = items_of(string_method(attribute->text(), "split", comma));
+  }
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items_of(value)) {
     Value key;
-    if (attribute != nullptr && attribute->is_string() &&
-        attribute->text().view().find(',') != std::string_view::npos) {
-      std::vector<Value> keys;
-      Arguments comma;
-      comma.positional.emplace_back(std::string(","));
-      for (const Value& path : items_of(string_method(attribute->text(), "split", comma))) {
-        keys.push_back(sort_key(interpreter, item, &path, exact));
-      }
-      key = Value::tuple(std::move(keys));
+    if (attribute == nullptr) {
+      key = sort_key(interpreter, item, nullptr, exact);
     } else {
-      key = sort_key(interpreter, item, attribute, exact);
+      // Keys in a list are compared only where they differ: attributes that are absent do not.
+      std::vector<Value> keys;
+      for (const Value& path : paths) keys.push_back(sort_key(interpreter, item, &path, exact));
+      key = Value::tuple(std::move(keys));
     }
     keyed.emplace_back(std::move(key), std::move(item));
   }
-  sort_values(keyed, words.flag(0));
+  sort_values(keyed, words.small(0, 0) != 0);
   std::vector<Value> sorted;
   for (auto& [key, item] : keyed) sorted.push_back(std::move(item));
   return Value::list(std::move(sorted));
@@ -137,7 +140,7 @@ Value dict_sort(Interpreter& interpreter, const Value& value, const Arguments& g
   for (const Value& pair : pairs(value.as_dict())) {
     keyed.emplace_back(sort_key(interpreter, pair, &index, words.flag(0)), pair);
   }
-  sort_values(keyed, words.flag(2));
+  sort_values(keyed, words.small(2, 0) != 0);
   std::vector<Value> sorted;
   for (auto& [key, pair] : keyed) sorted.push_back(std::move(pair));
   return Value::list(std::move(sorted));
@@ -214,6 +217,7 @@ Value slice(Interpreter&, const Value& value, const Arguments& given) {
 Value sum(Interpreter& interpreter, const Value& value, const Arguments& given) {
   const Bound words(given, "sum", {"attribute", "start"});
   Value total = words.get(1) != nullptr ? words[1] : Value(0);
+  if (total.is_string()) throw TemplateError("sum() can't sum strings; use join");
   for (const Value& item : items_of(value)) {
     total = binary("+", total, sort_key(interpreter, item, words.unless_none(0), true));
   }
@@ -229,7 +233,7 @@ Value extreme(Interpreter& interpreter, const Value& value, const Arguments& giv
   };
   const Value* best = &all[0];
   for (std::size_t i = 1; i < all.size(); ++i) {
-    if (compare(key(all[i]), key(*best), "<") * sign > 0) best = &all[i];
+    if (compare(key(all[i]), key(*best), "<") == sign) best = &all[i];
   }
   return *best;
 }
@@ -270,14 +274,15 @@ Value map(Interpreter& interpreter, const Value& value, const Arguments& given) 
 Value choose(Interpreter& interpreter, const Value& value, const Arguments& given, bool attribute,
              bool wanted) {
   const std::size_t skipped = attribute ? 1 : 0;
+  if (!is_true(value)) return Value::generator({});  // none as well
   if (given.positional.size() < skipped)
     throw TemplateError("Missing parameter for attribute name");
   const bool tested = given.positional.size() > skipped;
   const Arguments rest = without(given, skipped + 1);
+  const bool leads = attribute && !given.positional[0].is_none();
   std::vector<Value> out;
-  if (!is_true(value)) return Value::generator({});  // none as well
   for (Value& item : items_of(value)) {
-    const Value subject = attribute ? at_path(interpreter, item, given.positional[0]) : item;
+    const Value subject = leads ? at_path(interpreter, item, given.positional[0]) : item;
     const bool holds =
         tested
             ? interpreter.test(text_of(given.positional[skipped], "a test").view(), subject, rest)

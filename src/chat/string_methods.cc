@@ -97,7 +97,7 @@ bool ends_line(char32_t c) {
 }
 
 Value split_lines(const Value& value, std::string_view name, const Arguments& given) {
-  const bool keeps = Bound(given, name, {"keepends"}).flag(0);
+  const bool keeps = Bound(given, name, {"keepends"}).small(0, 0) != 0;
   const Text& self = value.text();
   std::vector<Value> out;
   std::size_t from = 0;
@@ -287,7 +287,7 @@ Value is_kind(const Value& value, std::string_view name, const Arguments& given)
 }
 
 Value expand_tabs(const Value& value, std::string_view name, const Arguments& given) {
-  const std::int64_t width = Bound(given, name, {"tabsize"}).count(0, 8);
+  const std::int64_t width = Bound(given, name, {"tabsize"}).small(0, 8);
   const Text& self = value.text();
   Text out;
   std::int64_t column = 0;

@@ -86,7 +86,7 @@ Value indent(Interpreter&, const Value& value, const Arguments& given) {
   const Value* width = words.get(0);
   const Text step = width != nullptr && width->is_string() ? width->text()
                                                            : padded(Text(), words.count(0, 4), '>');
-  Text text = str(value);
+  Text text = text_of(value, "what is indented");
   text.append("\n");
   Arguments keep_ends;
   keep_ends.positional.emplace_back(true);
@@ -109,7 +109,8 @@ Value indent(Interpreter&, const Value& value, const Arguments& given) {
 
 Value truncate(Interpreter&, const Value& value, const Arguments& given) {
   const Bound words(given, "truncate", {"length", "killwords", "end", "leeway"});
-  const Text text = str(value), end = words.text(2, "...");
+  const Text text = value.is_undefined() ? Text() : text_of(value, "what is truncated");
+  const Text end = words.text(2, "...");
   const std::int64_t most = words.count(0, 255), leeway = words.count(3, 5);
   const auto end_size = static_cast<std::int64_t>(length(end.view()));
   if (most < end_size) throw TemplateError(cat("expected length >= ", end_size, ", got ", most));

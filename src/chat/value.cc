@@ -210,7 +210,7 @@ int compare(const Value& a, const Value& b, std::string_view operation) {
   if (a.is_number() && b.is_number()) {
     if (a.is_float() || b.is_float()) {
       const double x = a.as_double(), y = b.as_double();
-      return x < y ? -1 : x > y ? 1 : 0;
+      return x < y ? -1 : x > y ? 1 : x == y ? 0 : 2;
     }
     return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int() ? 1 : 0;
   }

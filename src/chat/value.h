@@ -160,7 +160,7 @@ const Value& defined(const Value& value);
 const Value& hashable(const Value& value);
 bool is_true(const Value& value);
 bool equal(const Value& a, const Value& b);
-/// -1, 0 or 1. Throws TemplateError for types that have no order.
+/// -1, 0 or 1; 2: not a number is involved. Throws TemplateError for types that have no order.
 int compare(const Value& a, const Value& b, std::string_view operation);
 /// The value's text; TemplateError names `what` if it is none.
 const Text& text_of(const Value& value, std::string_view what);

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "chat/arguments.h"
 #include "chat/interpreter.h"
+#include "chat/python_text.h"
 #include "chat/unicode.h"
 
 namespace coppice::chat {
@@ -23,15 +24,14 @@ bool ordered(Interpreter&, const Value& value, const Arguments& given) {
   return ((order == orders) || ...);
 }
 
-std::int64_t remainder(const Value& value, const Value& by) {
-  const Value rest = binary("%", value, by);
-  return rest.is_float() ? (rest.as_double() != 0.0 ? 1 : 0) : int_of(rest, "the remainder");
+bool leaves(const Value& value, const Value& by, int rest) {
+  return equal(binary("%", value, by), Value(rest));
 }
 
 bool all_cased(const Value& value, bool upper) {
-  if (!value.is_string()) return false;
   bool any = false;
-  const std::string_view text = value.text().view();
+  const Text written = str(value);
+  const std::string_view text = written.view();
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = first_code_point(text.substr(at));
     if (upper ? is_lower(c.value) : is_upper(c.value)) return false;
@@ -72,17 +72,21 @@ const Table<Test>& tests() {
       {"escaped", plain<[](V& v) { return v.is_safe(); }>},
       {"lower", plain<[](V& v) { return all_cased(v, false); }>},
       {"upper", plain<[](V& v) { return all_cased(v, true); }>},
-      {"even", plain<[](V& v) { return remainder(v, Value(2)) == 0; }>},
-      {"odd", plain<[](V& v) { return remainder(v, Value(2)) == 1; }>},
-      {"divisibleby", [](I&, V& v, A& a) { return remainder(v, other(a)) == 0; }},
+      {"even", plain<[](V& v) { return leaves(v, Value(2), 0); }>},
+      {"odd", plain<[](V& v) { return leaves(v, Value(2), 1); }>},
+      {"divisibleby", [](I&, V& v, A& a) { return leaves(v, other(a), 0); }},
       {"in", [](I&, V& v, A& a) { return contains(other(a), v); }},
       {"sameas",
        [](I&, V& v, A& a) {
          const Value& w = other(a);
-         return v.type_name() == w.type_name() && equal(v, w);
+         return !v.is_undefined() && v.type_name() == w.type_name() && equal(v, w);
        }},
-      {"filter", plain<[](V& v) { return find_filter(text_of(v, "a filter").view()) != nullptr; }>},
-      {"test", plain<[](V& v) { return find(tests(), text_of(v, "a test").view()) != nullptr; }>},
+      {"filter", plain<[](V& v) {
+         return hashable(v).is_string() && find_filter(v.text().view()) != nullptr;
+       }>},
+      {"test", plain<[](V& v) {
+         return hashable(v).is_string() && find(tests(), v.text().view()) != nullptr;
+       }>},
       {"==", equals},
       {"eq", equals},
       {"equalto", equals},

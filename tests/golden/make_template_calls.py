@@ -19,7 +19,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
-ATOMS = ["none", "missing", "true", "-1", "0", "2", "10**18", "-10**18", "1.5", "'nan'|float", "''",
+ATOMS = ["none", "missing", "true", "-1", "0", "2", "10**18", "-10**18", "1.5", "missing|d('nan')|float", "''",
          "'a'", "'ab'", "[]", "['a', 2]", "(1, 'b')", "{'a': 1}"]
 FEW = ["none", "-1", "2", "10**18", "'a'", "''", "['a', 2]"]
 SUBJECTS = ["'a Bc'", "-2.5", "none", "missing", "['b', 'a']", "[{'a': 2}, {'a': 1}]",
