@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "chat/budget.h"
 #include "chat/chat_template.h"
+#include "chat/interpreter.h"
 #include "chat/json.h"
+#include "chat/python_text.h"
 #include "chat/rendering.h"
+#include "chat/unicode.h"
 
 namespace coppice::testing {
 namespace {
@@ -214,6 +218,54 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{% macro m(" + many("a", "=1,") + ") %}{% endmacro %}" + "{% for i in range(99) %}{{ m(" +
            many("a", "=1,") + ") }}{% endfor %}",
        steps},
+      // Text that is made and not kept, and scans.
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{% set t = s ~ s %}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ ('%s'|format(s))[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ ('%s' % s)[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ '{}'.format(s)[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ (s|tojson)[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ s|attr(s ~ i) }}{% endfor %}",
+       bytes},
+      {"{% for i in range(99999) %}{{ '{:>9999}'.format(1)|length }}{% endfor %}", bytes},
+      {"{{ ('a,' * 400000).split(',')|length }}", bytes},
+      {"{{ ('x' * 1000000)|list|length }}", bytes},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s[10**9] }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s is lower }}{% endfor %}", bytes},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.isalpha() }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s|wordcount }}{% endfor %}", bytes},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(999) %}{{ s|length }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.count('x') }}{% endfor %}", steps},
+      {"{% set s = 'x' * 999999 %}{{ s.strip('abcdefghi' * 100000 ~ 'x') }}{{ s.strip(s) }}",
+       steps},
+      {"{% set d = dict(range(3000)|batch(2)) %}{% for i in range(99999) %}{{ d.nope }}{% endfor "
+       "%}",
+       steps},
+      {"{% set d = dict(range(3000)|map('string')|batch(2)) %}{% for i in range(99) %}{{ d == d }}"
+       "{% endfor %}",
+       steps},
+      {"{{ namespace(range(20000)|map('string')|batch(2)) }}", steps},
+      {"{% macro m() %}{% endmacro %}{{ m(**dict(range(20000)|map('string')|batch(2))) }}", steps},
+      {repeated("{% with %}", 140) +
+           "{% for i in range(99999) %}{{ nope }}{{ nope }}{{ nope }}{% endfor %}" +
+           repeated("{% endwith %}", 140),
+       steps},
+      // Arguments beyond all bounds.
+      {"{{ 'abc'|truncate(1000000, leeway=-2000000) }}", "expected leeway >= 0"},
+      {"{{ 'x'|batch(fill_with=2) }}", "batch needs 'linecount'"},
+      {"{{ 'x'|slice(fill_with=2) }}", "slice needs 'slices'"},
+      {"{{ 'x'|batch(2, linecount=2) }}", "batch got 'linecount' twice"},
+      {"{{ dict(a=1, **{'a': 2}) }}", "'a' is given twice"},
+      {"{{ 'a'.zfill(-9223372036854775807 - 1) }}{{ 'a'.center(-9223372036854775807 - 1) }}"
+       "{{ 'a'[-9223372036854775807 - 1:] }}{{ 'abc'.find('c', -9223372036854775807 - 1) }}",
+       "rendered: aaa2"},
+      {"{{ '\t'.expandtabs(9223372036854775807) }}", "out of range"},
+      {"{{ ''.center(4611686018427387904, '\U0001f600') }}", bytes},
+      {"{{ {}['x' * 30000000] }}", "rendered: "},
       {"{{ 1e300|int }}", "leaves the range"},
       {"{{ '%d' % 1e300 }}", "leaves the range"},
       {"{{ '{:x}'.format(-1e19) }}", "leaves the range"},
@@ -227,6 +279,49 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
     EXPECT_NE(said.find(one.wanted), std::string::npos) << one.source.substr(0, 200) << "\n"
                                                         << said;
   }
+}
+
+// What a template may take grows with the conversation.
+TEST(ChatTemplate, RendersLongConversations) {
+  const std::string source =
+      "{% for m in messages %}{% if m.content is string and m.content.startswith('x') %}"
+      "{% set text = m.content.split('</think>')[-1].lstrip('\\n') %}"
+      "{{ '<' ~ m.role + '>' + text|trim + '\\n' }}{% elif 'tool' in m.content %}"
+      "{{ m|tojson(indent=2) }}{% else %}{{ m.content|replace('a', 'b')|upper }}{% endif %}"
+      "{% endfor %}";
+  const std::string text(std::size_t{8} << 20, 'y');
+  const auto message = [](const std::string& content) {
+    return R"({"role": "user", "content": ")" + content + R"("},)";
+  };
+  const std::string long_ones =
+      message("x" + text) + message("tool" + text) + message("a" + text) + message("");
+  const auto conversation = [](const std::string& messages) {
+    return "{\"messages\": [" + messages.substr(0, messages.size() - 1) + "]}";
+  };
+  EXPECT_GT(render(source, conversation(long_ones)).size(), 3 * text.size());
+  EXPECT_GT(render(source, conversation(repeated(message("x y"), 50'000))).size(), 500'000u);
+}
+
+// The same work takes the same budget, wherever the text is made or looked at.
+TEST(ChatTemplate, ChargesWhatIsMadeAndLookedAt) {
+  const chat::Text text(std::string(100'000, 'x'));
+  const auto bytes = [&](const auto& work) {
+    const chat::Budget budget(1'000'000, std::size_t{1} << 30);
+    work();
+    return (std::size_t{1} << 30) - budget.bytes_left();
+  };
+  const auto steps = [&](const auto& work) {
+    const chat::Budget budget(1'000'000, std::size_t{1} << 30);
+    work();
+    return 1'000'000 - budget.steps_left();
+  };
+  EXPECT_EQ(bytes([&] { chat::Text copy(text); }), text.size());
+  EXPECT_EQ(bytes([&] { text.substr(5, 7); }), 7u);
+  EXPECT_GE(bytes([&] { chat::html_escaped(text); }), text.size());
+  EXPECT_GE(steps([&] { chat::length(text.view()); }), text.size() / 16 / 16);
+  EXPECT_GE(steps([&] { chat::find_text(text.view(), "z"); }), text.size() / 8 / 16);
+  EXPECT_GE(steps([&] { chat::find_last_text(text.view(), "z"); }), text.size() / 8 / 16);
+  EXPECT_GE(steps([&] { chat::with_case(text, chat::Case::upper); }), text.size() / 16);
 }
 
 TEST(ChatTemplate, RefusesWhatIsNoText) {
