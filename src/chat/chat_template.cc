@@ -13,24 +13,6 @@ struct ChatTemplate::Impl {
   Block body;
 };
 
-namespace {
-
-// Of all texts in it.
-std::size_t text_bytes(const Value& value) {
-  std::size_t bytes = 0;
-  if (value.is_string()) return value.text().size();
-  if (value.is_list()) {
-    for (const Value& item : value.as_list().items) bytes += text_bytes(item);
-  } else if (value.is_dict()) {
-    for (const auto& [key, item] : value.as_dict().items) {
-      bytes += text_bytes(key) + text_bytes(item);
-    }
-  }
-  return bytes;
-}
-
-}  // namespace
-
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
@@ -53,8 +35,26 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
   return ChatTemplate(std::move(impl));
 }
 
+namespace {
+
+// About the bytes of a value and all that is in it.
+std::size_t size_of(const Value& value) {
+  constexpr std::size_t own = 32;
+  std::size_t size = own;
+  if (value.is_string()) size += value.text().size();
+  if (value.is_list()) {
+    for (const Value& item : value.as_list().items) size += size_of(item);
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.as_dict().items) size += size_of(key) + size_of(item);
+  }
+  return size;
+}
+
+}  // namespace
+
 Text ChatTemplate::render(const Value& context, std::time_t now) const {
-  const Budget budget(text_bytes(context));
+  const Budget budget(size_of(context));
   Interpreter interpreter(context.as_dict(), now);
   try {
     return interpreter.render(impl_->body);

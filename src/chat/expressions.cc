@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
 #include "chat/interpreter.h"
@@ -13,9 +12,7 @@ namespace {
 using Kind = Expression::Kind;
 
 Value missing(const Value& owner, const Value& key) {
-  if (key.is_string()) {
-    return Value::undefined(cat("'", owner.type_name(), "' has no attribute ", repr(key).bytes()));
-  }
+  if (key.is_string()) return missing_attribute(owner, key.text().view());
   return Value::undefined(cat(owner.type_name(), " has no element ", repr(key).bytes()));
 }
 
@@ -90,9 +87,13 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
   return Value(result);
 }
 
-// Start, stop and step of a Python slice over `size` items, as the indices that it takes.
-std::vector<std::size_t> slice_indices(std::size_t size, const Value& from, const Value& to,
-                                       const Value& by) {
+// The indices that a Python slice over `size` items takes: from `start`, before `stop`.
+struct SliceRange {
+  std::int64_t start, stop, step;
+  bool goes_on(std::int64_t i) const { return step > 0 ? i < stop : i > stop; }
+};
+
+SliceRange slice_range(std::size_t size, const Value& from, const Value& to, const Value& by) {
   const auto n = static_cast<std::int64_t>(size);
   const std::int64_t step = by.is_none() ? 1 : int_of(by, "a slice's step");
   if (step == 0) throw TemplateError("slice step cannot be zero");
@@ -100,31 +101,48 @@ std::vector<std::size_t> slice_indices(std::size_t size, const Value& from, cons
   const auto bound = [&](const Value& value, std::int64_t fallback) {
     if (value.is_none()) return fallback;
     std::int64_t index = int_of(value, "a slice's bound");
-    if (index < 0) index = index < -n ? -n - 1 + n : index + n;
+    if (index < 0) index = index < -n ? -1 : index + n;
     return std::clamp(index, low, high);
   };
   const std::int64_t start = bound(from, step > 0 ? low : high);
   const std::int64_t stop = bound(to, step > 0 ? high : low);
-  std::vector<std::size_t> indices;
-  const std::int64_t stride = std::clamp<std::int64_t>(step, -n - 1, n + 1);
-  for (std::int64_t i = start; stride > 0 ? i < stop : i > stop; i += stride) {
-    indices.push_back(static_cast<std::size_t>(i));
+  return {start, stop, std::clamp<std::int64_t>(step, -n - 1, n + 1)};
+}
+
+Text sliced(const Text& text, const Value& from, const Value& to, const Value& by) {
+  const SliceRange range = slice_range(length(text.view()), from, to, by);
+  Text out;
+  if (!range.goes_on(range.start)) return out;
+  std::size_t at = offset(text.view(), static_cast<std::size_t>(range.start));
+  if (range.step == 1) {
+    const std::string_view rest = text.view().substr(at);
+    return text.substr(at, offset(rest, static_cast<std::size_t>(range.stop - range.start)));
   }
-  return indices;
+  for (std::int64_t i = range.start; range.goes_on(i); i += range.step) {
+    out.append(text, at, first_code_point(text.view().substr(at)).bytes);
+    if (range.step > 0) {
+      at += offset(text.view().substr(at), static_cast<std::size_t>(range.step));
+    }
+    for (std::int64_t back = range.step; back < 0 && at > 0; ++back) {
+      at -= last_code_point(text.view().substr(0, at)).bytes;
+    }
+  }
+  return out;
 }
 
 Text repeated(const Text& text, std::int64_t count) {
   Text out;
   if (count <= 0 || text.empty()) return out;
-  const auto times = static_cast<std::size_t>(count);
-  Budget::expect_bytes(times > (std::size_t{1} << 40) / text.size()
-                           ? std::numeric_limits<std::size_t>::max()
-                           : text.size() * times);
+  Budget::expect_bytes(text.size(), static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) out.append(text);
   return out;
 }
 
 }  // namespace
+
+Value missing_attribute(const Value& owner, std::string_view name) {
+  return Value::undefined(cat("'", owner.type_name(), "' has no attribute ", quote(name)));
+}
 
 std::vector<Value> items_of(const Value& value) {
   if (value.is_undefined()) return {};
@@ -144,10 +162,11 @@ std::vector<Value> items_of(const Value& value) {
     for (const auto& [key, item] : value.as_dict().items) items.push_back(key);
   } else if (value.is_string()) {
     const Text& text = value.text();
-    const auto starts = boundaries(text.view());
-    Budget::spend_steps(starts.size());
-    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
-      items.emplace_back(text.substr(starts[i], starts[i + 1] - starts[i]));
+    for (std::size_t at = 0; at < text.size();) {
+      Budget::spend_steps(1);
+      const std::size_t bytes = first_code_point(text.view().substr(at)).bytes;
+      items.emplace_back(text.substr(at, bytes));
+      at += bytes;
     }
   } else {
     throw TemplateError(cat("a ", value.type_name(), " is not iterable"));
@@ -193,13 +212,10 @@ Value binary(std::string_view operation, const Value& a, const Value& b) {
 
 bool contains(const Value& container, const Value& value) {
   if (container.is_string()) {
-    Budget::look_at(container.text().size() / 4);
     return find_text(container.text().view(), text_of(value, "what a string may contain").view()) !=
            std::string_view::npos;
   }
-  if (container.is_dict()) {
-    return container.as_dict().find(value) != nullptr;
-  }
+  if (container.is_dict()) return container.as_dict().find(hashable(value)) != nullptr;
   const std::vector<Value> items = items_of(container);
   const auto found = std::find_if(items.begin(), items.end(),
                                   [&](const Value& item) { return equal(item, value); });
@@ -213,7 +229,7 @@ bool contains(const Value& container, const Value& value) {
 Value Interpreter::attribute(const Value& value, std::string_view name) {
   defined(value);
   if (value.is_namespace()) {
-    spend_search(value.as_namespace().items.size());
+    spend_search(value.as_namespace().items.size(), name);
     for (const auto& [key, item] : value.as_namespace().items) {
       if (key == name) return item;
     }
@@ -226,7 +242,7 @@ Value Interpreter::attribute(const Value& value, std::string_view name) {
       if (const Value* found = value.as_dict().named(name)) return *found;
     }
   }
-  return missing(value, Value(std::string(name)));
+  return missing_attribute(value, name);
 }
 
 Value Interpreter::item(const Value& value, const Value& key) {
@@ -236,17 +252,15 @@ Value Interpreter::item(const Value& value, const Value& key) {
   } else if (((value.is_list() && value.as_list().has_elements()) || value.is_string()) &&
              (key.is_int() || key.is_bool())) {
     const bool string = value.is_string();
-    if (string) Budget::look_at(value.text().size());
     const auto size = static_cast<std::int64_t>(string ? length(value.text().view())
                                                        : value.as_list().items.size());
     const std::int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
     if (at < 0 || at >= size) return missing(value, key);
     const auto index = static_cast<std::size_t>(at);
     if (!string) return value.as_list().items[index];
-    std::string_view rest = value.text().view();
-    for (std::size_t i = 0; i < index; ++i) rest.remove_prefix(first_code_point(rest).bytes);
+    const std::size_t begin = offset(value.text().view(), index);
     return Value(
-        value.text().substr(value.text().size() - rest.size(), first_code_point(rest).bytes));
+        value.text().substr(begin, first_code_point(value.text().view().substr(begin)).bytes));
   }
   if (key.is_string() && !value.is_dict()) return attribute(value, key.text().view());
   if (key.is_string()) {
@@ -263,21 +277,16 @@ Value Interpreter::slice(const Expression& node) {
     if (node.parts[i + 1] != nullptr) bounds[i] = evaluate(*node.parts[i + 1]);
   }
   if (defined(value).is_string()) {
-    const auto starts = boundaries(value.text().view());
-    Text out;
-    for (const std::size_t i : slice_indices(starts.size() - 1, bounds[0], bounds[1], bounds[2])) {
-      out.append(value.text(), starts[i], starts[i + 1] - starts[i]);
-    }
-    return Value(std::move(out));
+    return Value(sliced(value.text(), bounds[0], bounds[1], bounds[2]));
   }
   if (!value.is_list() || !value.as_list().has_elements()) {
-    return missing(value, Value(std::string("slice")));
+    return missing_attribute(value, "slice");
   }
   std::vector<Value> items;
   const auto& all = value.as_list().items;
-  Budget::spend_steps(all.size() / 8);
-  for (const std::size_t i : slice_indices(all.size(), bounds[0], bounds[1], bounds[2])) {
-    items.push_back(all[i]);
+  const SliceRange range = slice_range(all.size(), bounds[0], bounds[1], bounds[2]);
+  for (std::int64_t i = range.start; range.goes_on(i); i += range.step) {
+    items.push_back(all[static_cast<std::size_t>(i)]);
   }
   return Value::list(std::move(items),
                      value.as_list().is_tuple() ? List::Kind::tuple : List::Kind::list);
@@ -295,10 +304,10 @@ Value Interpreter::comparison(const Expression& node) {
       holds = contains(right, left) == (word == "in");
     } else {
       const int order = compare(left, right, word);
-      holds = word == "<"    ? order < 0
-              : word == ">"  ? order > 0
-              : word == "<=" ? order <= 0
-                             : order >= 0;
+      holds = word == "<"    ? order == -1
+              : word == ">"  ? order == 1
+              : word == "<=" ? order == -1 || order == 0
+                             : order == 1 || order == 0;
     }
     if (!holds) return Value(false);
     left = std::move(right);
@@ -308,8 +317,9 @@ Value Interpreter::comparison(const Expression& node) {
 
 Value Interpreter::name(const Expression& node) {
   if (const Value* found = scope_->find(node.text)) return *found;
-  const Value function = find_function(node.text);
-  if (!function.is_none()) return function;
+  if (const Function function = find(functions(), node.text)) {
+    return Value(Callable{node.text, function, {}, 1});
+  }
   return Value::undefined(cat("'", node.text, "' is undefined"));
 }
 
@@ -321,17 +331,33 @@ Arguments Interpreter::evaluate(const std::vector<Argument>& list) {
       for (Value& item : items_of(value)) out.positional.push_back(std::move(item));
     } else if (argument.stars == 2) {
       if (!value.is_dict()) throw TemplateError("** needs a mapping");
-      Budget::spend_steps(value.as_dict().items.size());
       for (const auto& [key, item] : value.as_dict().items) {
-        out.named.emplace_back(text_of(key, "an argument's name"), item);
+        out.add(text_of(key, "an argument's name"), item);
       }
     } else if (!argument.name.empty()) {
-      out.named.emplace_back(Text(argument.name), value);
+      out.add(Text(argument.name), value);
     } else {
       out.positional.push_back(value);
     }
   }
   return out;
+}
+
+Value Interpreter::filter(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Filter found = find_filter(name);
+  if (found == nullptr) throw TemplateError(cat("No filter named '", name, "'."));
+  return found(*this, value, arguments);
+}
+
+Filter find_filter(std::string_view name) {
+  const Filter found = find(text_filters(), name);
+  return found != nullptr ? found : find(sequence_filters(), name);
+}
+
+bool Interpreter::test(std::string_view name, const Value& value, const Arguments& arguments) {
+  const Test found = find(tests(), name);
+  if (found == nullptr) throw TemplateError(cat("No test named '", name, "'."));
+  return found(*this, value, arguments);
 }
 
 // Filters on a block's text: the innermost filter's part is null.
@@ -371,9 +397,7 @@ Value Interpreter::evaluate(const Expression& node) {
       for (std::size_t i = 0; i < node.parts.size(); i += 2) {
         Value key = evaluate(*node.parts[i]);
         Value value = evaluate(*node.parts[i + 1]);
-        if (key.depth() > 0 && !key.is_list(List::Kind::tuple)) {
-          throw TemplateError(cat("unhashable type: ", key.type_name()));
-        }
+        hashable(key);
         const auto same = std::find_if(items.begin(), items.end(),
                                        [&](const auto& item) { return equal(item.first, key); });
         if (same != items.end()) {
@@ -429,10 +453,7 @@ Value Interpreter::evaluate(const Expression& node) {
       return comparison(node);
     case Kind::concat: {
       Text out;
-      for (const auto& part : node.parts) {
-        const Value value = evaluate(*part);
-        out.append(value.is_string() ? value.text() : str(value));
-      }
+      for (const auto& part : node.parts) append_str(evaluate(*part), out);
       return Value(std::move(out));
     }
     case Kind::conditional:

@@ -53,7 +53,7 @@ struct LoopState {
   std::vector<Value> items;
   std::size_t index = 0;
   int depth = 0;
-  std::string last_changed;
+  Text last_changed;
   bool has_changed = false;
 };
 
@@ -89,11 +89,13 @@ Value loop_attribute(const std::shared_ptr<LoopState>& state, std::string_view n
     return Value(Callable{"changed",
                           [state](Interpreter&, const Arguments& given) {
                             // As text, so that no loop holds values that hold loops.
-                            std::string now;
+                            Text now;
                             for (const Value& value : given.positional) {
-                              now += repr(value).bytes() + ",";
+                              now.append(repr(value));
+                              now.append(",");
                             }
-                            const bool changed = !state->has_changed || now != state->last_changed;
+                            const bool changed =
+                                !state->has_changed || !(now == state->last_changed);
                             state->has_changed = true;
                             state->last_changed = std::move(now);
                             return Value(changed);
@@ -106,23 +108,9 @@ Value loop_attribute(const std::shared_ptr<LoopState>& state, std::string_view n
 
 }  // namespace
 
-void look_at_all(const Value& value, const Arguments& given) {
-  const auto look = [](const Value& one) {
-    if (one.is_string()) Budget::look_at(one.text().size());
-  };
-  look(value);
-  for (const Value& one : given.positional) look(one);
-  for (const auto& [name, one] : given.named) look(one);
-}
-
-// Names are compared one by one, which is quick unless a hostile template has thousands.
-void spend_search(std::size_t names) { Budget::spend_steps(names / 64); }
-
 const Value* Scope::find(std::string_view name) const {
-  std::size_t scopes = 0;
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
-    if (++scopes % 8 == 0) Budget::spend_steps(1);
-    spend_search(scope->names.size());
+    spend_search(1 + scope->names.size(), name);
     for (const auto& [key, value] : scope->names) {
       if (key == name) return &value;
     }
@@ -131,7 +119,7 @@ const Value* Scope::find(std::string_view name) const {
 }
 
 void Scope::set(const std::string& name, Value value) {
-  spend_search(names.size());
+  spend_search(names.size(), name);
   for (auto& [key, old] : names) {
     if (key != name) continue;
     old = std::move(value);
@@ -159,10 +147,7 @@ Namespace* Interpreter::new_namespace() {
   return &namespaces_.emplace_back();
 }
 
-void Interpreter::write(const Value& value, Text& out) {
-  if (value.is_string()) return out.append(value.text());
-  out.append(str(value));
-}
+void Interpreter::write(const Value& value, Text& out) { append_str(value, out); }
 
 Interpreter::Flow Interpreter::execute(const Block& block, Text& out) {
   for (const auto& statement : block) {
@@ -201,7 +186,7 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Text& out) {
     case Statement::Kind::call: {
       const Value callee = evaluate(*node.value->parts[0]);
       Arguments arguments = evaluate(node.value->arguments);
-      arguments.named.emplace_back(Text("caller"), macro(node.macro));
+      arguments.add("caller", macro(node.macro));
       write(call(callee, arguments), out);
       return Flow::normal;
     }
@@ -294,7 +279,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
       throw TemplateError("cannot assign attribute on non-namespace object");
     }
     auto& items = owner.as_namespace().items;
-    spend_search(items.size());
+    spend_search(items.size(), target.text);
     const auto found = std::find_if(items.begin(), items.end(),
                                     [&](const auto& item) { return item.first == target.text; });
     if (found != items.end()) {
@@ -337,7 +322,6 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   const int line = line_;
   auto inner = inside(closure);
   const std::size_t most = macro.parameters.size();
-  spend_search(most * given.named.size());
   if (given.positional.size() > most && !macro.uses_varargs) {
     throw TemplateError(cat("macro '", macro.name, "' takes not more than ", most, " argument(s)"));
   }
@@ -345,20 +329,27 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   for (std::size_t i = most; i < given.positional.size(); ++i) rest.push_back(given.positional[i]);
   std::vector<std::pair<Value, Value>> other_names;
   Value caller = Value::undefined("No caller defined");
-  for (const auto& [name, value] : given.named) {
-    if (std::any_of(macro.parameters.begin(), macro.parameters.end(),
-                    [&key = name](const Parameter& p) { return p.name == key.view(); })) {
+  for (const auto& [key, value] : given.named) {
+    const std::string_view name = key.view();
+    spend_search(most, name);
+    const auto parameter = std::find_if(macro.parameters.begin(), macro.parameters.end(),
+                                        [&](const Parameter& p) { return p.name == name; });
+    if (parameter != macro.parameters.end()) {
+      if (parameter - macro.parameters.begin() <
+          static_cast<std::ptrdiff_t>(given.positional.size())) {
+        throw TemplateError(
+            cat("macro '", macro.name, "' got multiple values for argument '", name, "'"));
+      }
       continue;
     }
-    if (name.view() == "caller") {
+    if (name == "caller") {
       caller = value;
       if (macro.uses_caller) continue;
     }
     if (!macro.uses_kwargs) {
-      throw TemplateError(
-          cat("macro '", macro.name, "' takes no keyword argument '", name.view(), "'"));
+      throw TemplateError(cat("macro '", macro.name, "' takes no keyword argument '", name, "'"));
     }
-    other_names.emplace_back(Value(name), value);
+    other_names.emplace_back(Value(key), value);
   }
   if (macro.uses_caller) inner->set("caller", caller);
   if (macro.uses_varargs) inner->set("varargs", Value::tuple(std::move(rest)));
@@ -366,7 +357,9 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   const ScopeChange change(scope_, std::move(inner));
   for (std::size_t i = 0; i < most; ++i) {
     const Parameter& parameter = macro.parameters[i];
-    if (const Value* value = given.get(i, parameter.name)) {
+    if (i < given.positional.size()) {
+      scope_->set(parameter.name, given.positional[i]);
+    } else if (const Value* value = given.find(parameter.name)) {
       scope_->set(parameter.name, *value);
     } else if (parameter.fallback != nullptr) {
       scope_->set(parameter.name, evaluate(*parameter.fallback));
@@ -381,28 +374,11 @@ Value Interpreter::call_macro(const Macro& macro, const std::shared_ptr<Scope>& 
   return Value(std::move(text));
 }
 
-// Of filters and tests that call others.
-Value Interpreter::filter(std::string_view name, const Value& value, const Arguments& arguments) {
-  Filter found = find_text_filter(name);
-  if (found == nullptr) found = find_sequence_filter(name);
-  if (found == nullptr) throw TemplateError(cat("No filter named '", name, "'."));
-  const Level level(*this, 0);
-  look_at_all(value, arguments);
-  return found(*this, value, arguments);
-}
-
-bool Interpreter::test(std::string_view name, const Value& value, const Arguments& arguments) {
-  const Level level(*this, 0);
-  look_at_all(value, arguments);
-  return run_test(name, value, arguments);
-}
-
 Value Interpreter::call(const Value& callee, const Arguments& arguments) {
   if (!defined(callee).is_callable()) {
     throw TemplateError(cat("a ", callee.type_name(), " is not callable"));
   }
   if (!callee.as_callable().call) throw TemplateError("this object is not callable");
-  const Level level(*this, 0);
   return callee.as_callable().call(*this, arguments);
 }
 

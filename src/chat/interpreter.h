@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,11 +22,6 @@ struct Scope {
   const Value* find(std::string_view name) const;
   void set(const std::string& name, Value value);
 };
-
-/// Charges a search among so many names.
-void spend_search(std::size_t names);
-/// Charges a look through the texts among a call's words.
-void look_at_all(const Value& value, const Arguments& given);
 
 class Interpreter {
  public:
@@ -75,33 +71,44 @@ class Interpreter {
   int depth_ = 0;
 };
 
+/// What an attribute that is not there evaluates to.
+Value missing_attribute(const Value& owner, std::string_view name);
 /// Items of a list, characters of a string, keys of a dict; none of an undefined value.
 std::vector<Value> items_of(const Value& value);
 Value binary(std::string_view operation, const Value& a, const Value& b);
 bool contains(const Value& container, const Value& value);
-/// Where `what` is in `text`, from `from` on or before `end`; npos: nowhere. As quick as the text
-/// is long, or charged for.
+/// Where `what` is in `text`, from `from` on or before `end`; npos: nowhere.
 std::size_t find_text(std::string_view text, std::string_view what, std::size_t from = 0);
 std::size_t find_last_text(std::string_view text, std::string_view what,
                            std::size_t end = std::string_view::npos);
 
-/// Tables of names; a null pointer or an undefined value says that there is no such name.
+/// All that templates can call, by name.
+template <typename Callee>
+using Table = std::map<std::string_view, Callee>;
 using Filter = Value (*)(Interpreter&, const Value& value, const Arguments& arguments);
-Filter find_text_filter(std::string_view name);
-Filter find_sequence_filter(std::string_view name);
-bool is_test(std::string_view name);
-bool run_test(std::string_view name, const Value& value, const Arguments& arguments);
-Value find_function(std::string_view name);
-/// A method of `value`, bound to it; an undefined value if it would change `value`.
-Value find_method(const Value& value, std::string_view name);
-Value string_method(const Text& self, std::string_view name, const Arguments& arguments);
-bool is_string_method(std::string_view name);
+using Test = bool (*)(Interpreter&, const Value& value, const Arguments& arguments);
+using Function = Value (*)(Interpreter&, const Arguments& arguments);
+/// Several methods may share one function, which `name` tells what to do.
+using Method = Value (*)(const Value& self, std::string_view name, const Arguments& arguments);
+const Table<Filter>& text_filters();
+const Table<Filter>& sequence_filters();
+const Table<Test>& tests();
+const Table<Function>& functions();
+const Table<Method>& string_methods();
+const Table<Method>& dict_methods();
+const Table<Method>& list_methods();
 
-/// All names in these tables: for tests that are to forget none.
-std::vector<std::string_view> filter_names();
-std::vector<std::string_view> sequence_filter_names();  ///< a part of them
-std::vector<std::string_view> test_names();
-std::vector<std::string_view> function_names();
-std::vector<std::string_view> string_method_names();
+/// Null if there is none of this name.
+template <typename Callee>
+Callee find(const Table<Callee>& table, std::string_view name) {
+  const auto found = table.find(name);
+  return found == table.end() ? nullptr : found->second;
+}
+Filter find_filter(std::string_view name);
+/// A method of `value`, bound to it; none if it has no such method; an undefined value if that
+/// would change `value`.
+Value find_method(const Value& value, std::string_view name);
+/// As self.name(arguments).
+Value string_method(const Text& self, std::string_view name, const Arguments& arguments = {});
 
 }  // namespace coppice::chat

@@ -144,7 +144,6 @@ class Writer {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sort_keys) {
-      Budget::spend_steps(items.size() * 8);
       std::stable_sort(items.begin(), items.end(), [](const auto* a, const auto* b) {
         return compare(a->first, b->first, "<") < 0;
       });
@@ -173,27 +172,22 @@ class Writer {
   }
 
   void string(const Text& text) {
-    Budget::look_at(text.size());
     out_.append("\"");
     const std::string_view bytes = text.view();
-    std::size_t plain = 0;  // where what stays as it is begins
     for (std::size_t at = 0; at < bytes.size();) {
       const auto [c, count] = first_code_point(bytes.substr(at));
-      if (is_escaped(c)) {
-        out_.append(text, plain, at - plain);
-        out_.append(escaped(c), text.foreign_at(at));
-        plain = at + count;
+      const std::string escape = escaped(c);
+      if (escape.empty()) {
+        out_.append(text, at, count);
+      } else {
+        out_.append(escape, text.foreign_at(at));
       }
       at += count;
     }
-    out_.append(text, plain, bytes.size() - plain);
     out_.append("\"");
   }
 
-  bool is_escaped(char32_t c) const {
-    return c < 0x20 || c == '"' || c == '\\' || (c >= 0x7f && style_.ensure_ascii);
-  }
-  static std::string escaped(char32_t c) {
+  std::string escaped(char32_t c) const {
     switch (c) {
       case '"':
         return "\\\"";
@@ -212,6 +206,7 @@ class Writer {
       default:
         break;
     }
+    if (c >= 0x20 && (c < 0x7f || !style_.ensure_ascii)) return "";
     if (c >= 0x10000) {
       return unit(static_cast<unsigned>(0xd800 + ((c - 0x10000) >> 10))) +
              unit(static_cast<unsigned>(0xdc00 + ((c - 0x10000) & 0x3ff)));

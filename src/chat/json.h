@@ -15,8 +15,8 @@ Value parse_json(std::string_view json, const std::string& where, bool foreign);
 
 struct JsonStyle {
   std::optional<Text> indent;  ///< of one level; none: everything in one line
-  Text item_separator = Text(", ");
-  Text key_separator = Text(": ");
+  Text item_separator = ", ";
+  Text key_separator = ": ";
   bool sort_keys = false;
   bool ensure_ascii = false;
 };

@@ -16,26 +16,20 @@ std::string hex(char32_t c, int digits) {
   return text;
 }
 
-Text quoted(const Text& text) {
+void append_quoted(const Text& text, Text& out) {
   const bool double_quotes = text.view().find('\'') != std::string_view::npos &&
                              text.view().find('"') == std::string_view::npos;
   const char quote = double_quotes ? '"' : '\'';
-  Text out(std::string(1, quote));
-  Budget::look_at(text.size());
-  std::size_t plain = 0;  // where what stays as it is begins
+  out.append(std::string(1, quote));
   for (std::size_t at = 0; at < text.size();) {
     const auto [c, bytes] = first_code_point(text.view().substr(at));
-    if (is_printable(c) && c != static_cast<unsigned char>(quote) && c != '\\') {
-      at += bytes;
-      continue;
-    }
-    out.append(text, plain, at - plain);
-    plain = at + bytes;
     const bool foreign = text.foreign_at(at);
     if (c == static_cast<unsigned char>(quote) || c == '\\') {
       out.append(std::string("\\") + static_cast<char>(c), foreign);
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out.append(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t", foreign);
+    } else if (is_printable(c)) {
+      out.append(text, at, bytes);
     } else {
       out.append(c < 0x100     ? "\\x" + hex(c, 2)
                  : c < 0x10000 ? "\\u" + hex(c, 4)
@@ -44,9 +38,7 @@ Text quoted(const Text& text) {
     }
     at += bytes;
   }
-  out.append(text, plain, text.size() - plain);
   out.append(std::string(1, quote));
-  return out;
 }
 
 void write(const Value& value, bool as_repr, Text& out);
@@ -86,7 +78,7 @@ void write(const Value& value, bool as_repr, Text& out) {
     out.append(float_text(value.as_double()));
   } else if (value.is_string()) {
     if (as_repr && value.is_safe()) out.append("Markup(");
-    out.append(as_repr ? quoted(value.text()) : value.text());
+    as_repr ? append_quoted(value.text(), out) : out.append(value.text());
     if (as_repr && value.is_safe()) out.append(")");
   } else if (value.is_list()) {
     write_list(value.as_list(), out);
@@ -115,8 +107,9 @@ struct NumberFormat {
   char sign = '\0';  ///< of positive numbers: '+', ' ' or nothing
   bool zeros = false, commas = false;
   char fill_align = '\0';
-  Text fill = Text(" ");
+  Text fill = " ";
   char type = '\0';
+  bool foreign = false;  ///< who wrote the format, and so what it makes of a number
 };
 
 constexpr int widest = 10'000;
@@ -163,7 +156,13 @@ Text number_text(const Value& value, const NumberFormat& format) {
     text.insert(is_one_of(text[0], "-+ ") ? 1 : 0,
                 static_cast<std::size_t>(format.width) - text.size(), '0');
   }
-  return Text(text);
+  return Text(text, format.foreign);
+}
+
+// What %.3s leaves of a text.
+Text shortened(Text text, int precision) {
+  if (precision < 0) return text;
+  return text.substr(0, offset(text.view(), static_cast<std::size_t>(precision)));
 }
 
 int number_at(std::string_view text, std::size_t& at) {
@@ -175,13 +174,15 @@ int number_at(std::string_view text, std::size_t& at) {
 }
 
 // [[fill]align][sign][0][width][,][.precision][type]
-Text with_spec(const Value& value, const Text& how) {
-  if (how.empty()) return str(value);
-  std::string_view spec = how.view();
+Text with_spec(const Value& value, const Text& written) {
+  std::string_view spec = written.view();
+  if (spec.empty()) return str(value);
   NumberFormat format;
+  format.foreign = written.has_foreign();
+  format.fill = Text(" ", format.foreign);
   const std::size_t first = first_code_point(spec).bytes;
   if (spec.size() > first && is_one_of(spec[first], "<>^=")) {
-    format.fill = how.substr(0, first);
+    format.fill = written.substr(0, first);
     format.fill_align = spec[first];
     spec.remove_prefix(first + 1);
   } else if (is_one_of(spec[0], "<>^=")) {
@@ -209,15 +210,9 @@ Text with_spec(const Value& value, const Text& how) {
   }
   Text text;
   if (number) {
-    text = Text(number_text(value, format).bytes(), how.has_foreign());
+    text = number_text(value, format);
   } else {
-    text = str(value);
-    if (format.precision >= 0) {
-      const auto starts = boundaries(text.view());
-      const auto most =
-          std::min<std::size_t>(static_cast<std::size_t>(format.precision), starts.size() - 1);
-      text = text.substr(0, starts[most]);
-    }
+    text = shortened(str(value), format.precision);
   }
   const char align = format.fill_align != '\0' && format.fill_align != '=' ? format.fill_align
                      : number                                              ? '>'
@@ -249,11 +244,7 @@ Value field_value(std::string_view field, const Arguments& arguments, std::size_
     }
     value = arguments.positional[index];
   } else {
-    const Value* found = nullptr;
-    Budget::spend_steps(arguments.named.size() / 8);
-    for (const auto& [key, item] : arguments.named) {
-      if (key.view() == name) found = &item;
-    }
+    const Value* found = arguments.find(name);
     if (found == nullptr) throw TemplateError(cat("format() was given no ", quote(name)));
     value = *found;
   }
@@ -285,10 +276,11 @@ std::string float_text(double value) {
   return text;
 }
 
+void append_str(const Value& value, Text& out) { write(value, false, out); }
+
 Text str(const Value& value) {
-  if (value.is_string()) return value.text();
   Text text;
-  write(value, false, text);
+  append_str(value, text);
   return text;
 }
 
@@ -301,8 +293,8 @@ Text repr(const Value& value) {
 Text padded(const Text& text, std::int64_t width, char align, const Text& fill) {
   const auto have = static_cast<std::int64_t>(length(text.view()));
   if (width <= have) return text;
-  Budget::expect_bytes(static_cast<std::size_t>(width));
   const auto missing = static_cast<std::size_t>(width - have);
+  Budget::expect_bytes(fill.size(), missing);
   const std::size_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
   Text out;
   for (std::size_t i = 0; i < left; ++i) out.append(fill);
@@ -325,6 +317,7 @@ Text printf_format(const Text& format, const Value& value) {
       at = end;
       continue;
     }
+    const std::size_t begin = at;
     if (++at < bytes.size() && bytes[at] == '%') {
       out.append(format, at++, 1);
       continue;
@@ -352,6 +345,7 @@ Text printf_format(const Text& format, const Value& value) {
     if (at < bytes.size() && bytes[at] == '.') number.precision = number_at(bytes, ++at);
     if (at >= bytes.size()) throw TemplateError("incomplete format");
     number.type = bytes[at++];
+    number.foreign = format.substr(begin, at - begin).has_foreign();
     if (!keyed) {
       if (next >= values.size()) throw TemplateError("not enough arguments for format string");
       argument = values[next++];
@@ -359,17 +353,13 @@ Text printf_format(const Text& format, const Value& value) {
     Text text;
     if (is_one_of(number.type, "sr")) {
       text = number.type == 's' ? str(argument) : repr(argument);
-      if (number.precision >= 0) {
-        const auto starts = boundaries(text.view());
-        text = text.substr(0, starts[std::min<std::size_t>(
-                                  static_cast<std::size_t>(number.precision), starts.size() - 1)]);
-      }
+      text = shortened(std::move(text), number.precision);
     } else if (number.type == 'c' && argument.is_int()) {
-      // A number has no mark: it may be a message's.
       const std::int64_t code = argument.as_int();
-      if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) {
-        throw TemplateError("%c arg is no character");
+      if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
+        throw TemplateError("%c arg not in range(0x110000)");
       }
+      // A number has no mark: it may be a message's.
       text = Text(to_utf8(static_cast<char32_t>(code)), true);
     } else if (number.type == 'c' && argument.is_string() && length(argument.text().view()) == 1) {
       text = argument.text();
@@ -380,13 +370,15 @@ Text printf_format(const Text& format, const Value& value) {
       }
       if (number.type == 'u') number.type = 'd';
       if (left) number.zeros = false;
-      text = Text(number_text(argument, number).bytes(), format.foreign_at(at - 1));
+      text = number_text(argument, number);
     } else {
       throw TemplateError(cat("unsupported format character '", number.type, "'"));
     }
-    out.append(padded(text, number.width, left ? '<' : '>'));
+    out.append(padded(text, number.width, left ? '<' : '>', Text(" ", number.foreign)));
   }
-  if (several && next < values.size()) {
+  // As Python has it, what could be a mapping may be given in vain.
+  const bool may_be_mapping = value.is_dict() || value.is_list() || value.is_undefined();
+  if ((several || !may_be_mapping) && next < values.size()) {
     throw TemplateError("not all arguments converted during string formatting");
   }
   return out;
@@ -407,7 +399,7 @@ Text brace_format(const Text& format, const Arguments& arguments) {
       std::string_view field = bytes.substr(at + 1, end - at - 1);
       Text spec;
       if (const std::size_t colon = field.find(':'); colon != std::string_view::npos) {
-        spec = format.substr(at + 1 + colon + 1, end - at - 2 - colon);
+        spec = format.substr(at + 1 + colon + 1, field.size() - colon - 1);
         field = field.substr(0, colon);
       }
       char conversion = '\0';

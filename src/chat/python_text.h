@@ -9,6 +9,7 @@ namespace coppice::chat {
 
 /// str(): what {{ value }} prints. An undefined value is empty text.
 Text str(const Value& value);
+void append_str(const Value& value, Text& out);
 /// repr(): as inside printed lists.
 Text repr(const Value& value);
 std::string float_text(double value);
@@ -22,6 +23,6 @@ Text brace_format(const Text& format, const Arguments& arguments);
 Text html_escaped(const Text& text);
 
 /// `text` in a field of `width` code points; `align` is one of < > ^.
-Text padded(const Text& text, std::int64_t width, char align, const Text& fill = Text(" "));
+Text padded(const Text& text, std::int64_t width, char align, const Text& fill = " ");
 
 }  // namespace coppice::chat

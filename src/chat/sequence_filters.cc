@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "chat/arguments.h"
 #include "chat/interpreter.h"
 #include "chat/python_text.h"
 #include "chat/unicode.h"
@@ -25,28 +26,23 @@ Value at_path(Interpreter& interpreter, Value value, const Value& path) {
   }
 }
 
-// What an item is compared by: its attribute, and without regard to case if asked.
+// What an item is compared by: its attribute, if that is not null, and without regard to case if
+// asked.
 Value sort_key(Interpreter& interpreter, const Value& item, const Value* attribute, bool exact) {
-  Value key =
-      attribute != nullptr && !attribute->is_none() ? at_path(interpreter, item, *attribute) : item;
+  Value key = attribute != nullptr ? at_path(interpreter, item, *attribute) : item;
   if (!exact && key.is_string()) return Value(with_case(key.text(), Case::lower));
   return key;
 }
 
-bool flag(const Arguments& given, std::size_t index, std::string_view name) {
-  const Value* value = given.get(index, name);
-  return value != nullptr && is_true(*value);
-}
-
 Value first(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("first", 0, 0);
+  static_cast<void>(Bound(given, "first"));
   const std::vector<Value> items = items_of(value);
   if (items.empty()) return Value::undefined("No first item, sequence was empty.");
   if (value.is_list(List::Kind::generator)) value.as_list().taken -= items.size() - 1;
   return items.front();
 }
 Value last(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("last", 0, 0);
+  static_cast<void>(Bound(given, "last"));
   if (value.is_list(List::Kind::generator)) {
     throw TemplateError("'generator' object is not reversible; put |list before |last");
   }
@@ -55,7 +51,7 @@ Value last(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value count(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("length", 0, 0);
+  static_cast<void>(Bound(given, "length"));
   if (value.is_string()) return Value(length(value.text().view()));
   if (value.is_list() && !value.is_list(List::Kind::generator)) {
     return Value(value.as_list().items.size());
@@ -66,25 +62,21 @@ Value count(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value join(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("join", 0, 2, {"d", "attribute"});
-  const Value* between = given.get(0, "d");
-  const Value* attribute = given.get(1, "attribute");
-  const Text separator = between != nullptr ? str(*between) : Text();
+  const Bound words(given, "join", {"d", "attribute"});
+  const Value* attribute = words.unless_none(1);
+  const Text separator = words.get(0) != nullptr ? str(words[0]) : Text();
   Text out;
   bool is_first = true;
   for (const Value& item : items_of(value)) {
     if (!is_first) out.append(separator);
     is_first = false;
-    const Text text =
-        str(attribute != nullptr && !attribute->is_none() ? at_path(interpreter, item, *attribute)
-                                                          : item);
-    out.append(text);
+    append_str(sort_key(interpreter, item, attribute, true), out);
   }
   return Value(std::move(out));
 }
 
 Value list(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("list", 0, 0);
+  static_cast<void>(Bound(given, "list"));
   return Value::list(items_of(value));
 }
 
@@ -95,73 +87,71 @@ std::vector<Value> pairs(const Dict& dict) {
 }
 
 Value items(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("items", 0, 0);
+  static_cast<void>(Bound(given, "items"));
   if (value.is_undefined()) return Value::generator({});
   if (!value.is_dict()) throw TemplateError("Can only get item pairs from a mapping.");
   return Value::generator(pairs(value.as_dict()));
 }
 
-template <typename Less>
-void sort_values(std::vector<std::pair<Value, Value>>& keyed, bool reverse, const Less& less) {
-  Budget::spend_steps(keyed.size() * 8);
+void sort_values(std::vector<std::pair<Value, Value>>& keyed, bool reverse) {
   // Equal ones keep their order, reversed or not, as Python's sort does.
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return reverse ? less(b.first, a.first) : less(a.first, b.first);
+    return compare(reverse ? b.first : a.first, reverse ? a.first : b.first, "<") < 0;
   });
 }
 
-bool less(const Value& a, const Value& b) { return compare(a, b, "<") < 0; }
-
 Value sort(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("sort", 0, 3, {"reverse", "case_sensitive", "attribute"});
-  const Value* attribute = given.get(2, "attribute");
-  const bool exact = flag(given, 1, "case_sensitive");
+  const Bound words(given, "sort", {"reverse", "case_sensitive", "attribute"});
+  const Value* attribute = words.unless_none(2);
+  const bool exact = words.flag(1);
+  Arguments comma;
+  comma.positional.emplace_back(std::string(","));
+  std::vector<Value> paths;
+  if (attribute != nullptr) paths.push_back(*attribute);
+  if (attribute != nullptr && attribute->is_string()) {
+    paths = items_of(string_method(attribute->text(), "split", comma));
+  }
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items_of(value)) {
     Value key;
-    if (attribute != nullptr && attribute->is_string() &&
-        attribute->text().view().find(',') != std::string_view::npos) {
-      std::vector<Value> keys;
-      Arguments comma;
-      comma.positional.emplace_back(std::string(","));
-      for (const Value& path : items_of(string_method(attribute->text(), "split", comma))) {
-        keys.push_back(sort_key(interpreter, item, &path, exact));
-      }
-      key = Value::tuple(std::move(keys));
+    if (attribute == nullptr) {
+      key = sort_key(interpreter, item, nullptr, exact);
     } else {
-      key = sort_key(interpreter, item, attribute, exact);
+      // Keys in a list are compared only where they differ: attributes that are absent do not.
+      std::vector<Value> keys;
+      for (const Value& path : paths) keys.push_back(sort_key(interpreter, item, &path, exact));
+      key = Value::tuple(std::move(keys));
     }
     keyed.emplace_back(std::move(key), std::move(item));
   }
-  sort_values(keyed, flag(given, 0, "reverse"), less);
+  sort_values(keyed, words.small(0, 0) != 0);
   std::vector<Value> sorted;
   for (auto& [key, item] : keyed) sorted.push_back(std::move(item));
   return Value::list(std::move(sorted));
 }
 
 Value dict_sort(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("dictsort", 0, 3, {"case_sensitive", "by", "reverse"});
+  const Bound words(given, "dictsort", {"case_sensitive", "by", "reverse"});
   if (!defined(value).is_dict()) throw TemplateError("dictsort needs a mapping");
-  const Value* by = given.get(1, "by");
-  const std::string what = by != nullptr ? text_of(*by, "by").bytes() : "key";
+  const std::string what = words.text(1, "key").bytes();
   if (what != "key" && what != "value") throw TemplateError("by must be key or value");
   const Value index(what == "key" ? 0 : 1);
   std::vector<std::pair<Value, Value>> keyed;
   for (const Value& pair : pairs(value.as_dict())) {
-    keyed.emplace_back(sort_key(interpreter, pair, &index, flag(given, 0, "case_sensitive")), pair);
+    keyed.emplace_back(sort_key(interpreter, pair, &index, words.flag(0)), pair);
   }
-  sort_values(keyed, flag(given, 2, "reverse"), less);
+  sort_values(keyed, words.small(2, 0) != 0);
   std::vector<Value> sorted;
   for (auto& [key, pair] : keyed) sorted.push_back(std::move(pair));
   return Value::list(std::move(sorted));
 }
 
 Value unique(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("unique", 0, 2, {"case_sensitive", "attribute"});
+  const Bound words(given, "unique", {"case_sensitive", "attribute"});
   std::vector<Value> seen, kept;
   for (Value& item : items_of(value)) {
-    const Value key =
-        sort_key(interpreter, item, given.get(1, "attribute"), flag(given, 0, "case_sensitive"));
+    const Value key = sort_key(interpreter, item, words.unless_none(1), words.flag(0));
+    hashable(key);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& old) { return equal(old, key); })) {
       continue;
     }
@@ -172,7 +162,7 @@ Value unique(Interpreter& interpreter, const Value& value, const Arguments& give
 }
 
 Value reverse(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("reverse", 0, 0);
+  static_cast<void>(Bound(given, "reverse"));
   std::vector<Value> all = items_of(value);
   std::reverse(all.begin(), all.end());
   if (value.is_list(List::Kind::generator)) return Value::list(std::move(all));
@@ -183,10 +173,11 @@ Value reverse(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value group(const Value& value, const Arguments& given, bool by_count) {
-  given.check(by_count ? "slice" : "batch", 1, 2, {by_count ? "slices" : "linecount", "fill_with"});
-  const std::int64_t n = int_of(*given.get(0, by_count ? "slices" : "linecount"), "the count");
+  const Bound words(given, by_count ? "slice" : "batch",
+                    {by_count ? "slices" : "linecount", "fill_with"}, 1);
+  const std::int64_t n = words.count(0);
   if (n < 1 || n > 100'000) throw TemplateError("the count must be 1 to 100000");
-  const Value* fill = given.get(1, "fill_with");
+  const Value* fill = words.unless_none(1);
   const std::vector<Value> all = items_of(value);
   const auto groups = static_cast<std::size_t>(n);
   std::vector<Value> out;
@@ -198,7 +189,7 @@ Value group(const Value& value, const Arguments& given, bool by_count) {
       row.assign(all.begin() + static_cast<std::ptrdiff_t>(at),
                  all.begin() + static_cast<std::ptrdiff_t>(at + take));
       at += take;
-      if (fill != nullptr && !fill->is_none() && g >= longer) row.push_back(*fill);
+      if (fill != nullptr && g >= longer) row.push_back(*fill);
       out.push_back(Value::list(std::move(row)));
     }
     return Value::generator(std::move(out));
@@ -211,7 +202,7 @@ Value group(const Value& value, const Arguments& given, bool by_count) {
     }
   }
   if (!row.empty()) {
-    while (fill != nullptr && !fill->is_none() && row.size() < groups) row.push_back(*fill);
+    while (fill != nullptr && row.size() < groups) row.push_back(*fill);
     out.push_back(Value::list(std::move(row)));
   }
   return Value::generator(std::move(out));
@@ -224,25 +215,25 @@ Value slice(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value sum(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("sum", 0, 2, {"attribute", "start"});
-  const Value *attribute = given.get(0, "attribute"), *start = given.get(1, "start");
-  Value total = start != nullptr ? *start : Value(0);
+  const Bound words(given, "sum", {"attribute", "start"});
+  Value total = words.get(1) != nullptr ? words[1] : Value(0);
+  if (total.is_string()) throw TemplateError("sum() can't sum strings; use join");
   for (const Value& item : items_of(value)) {
-    total = binary("+", total, sort_key(interpreter, item, attribute, true));
+    total = binary("+", total, sort_key(interpreter, item, words.unless_none(0), true));
   }
   return total;
 }
 
 Value extreme(Interpreter& interpreter, const Value& value, const Arguments& given, int sign) {
-  given.check(sign < 0 ? "min" : "max", 0, 2, {"case_sensitive", "attribute"});
+  const Bound words(given, sign < 0 ? "min" : "max", {"case_sensitive", "attribute"});
   const std::vector<Value> all = items_of(value);
   if (all.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   const auto key = [&](const Value& item) {
-    return sort_key(interpreter, item, given.get(1, "attribute"), flag(given, 0, "case_sensitive"));
+    return sort_key(interpreter, item, words.unless_none(1), words.flag(0));
   };
   const Value* best = &all[0];
   for (std::size_t i = 1; i < all.size(); ++i) {
-    if (compare(key(all[i]), key(*best), "<") * sign > 0) best = &all[i];
+    if (compare(key(all[i]), key(*best), "<") == sign) best = &all[i];
   }
   return *best;
 }
@@ -254,7 +245,6 @@ Value max(Interpreter& interpreter, const Value& value, const Arguments& given) 
 }
 
 Arguments without(const Arguments& given, std::size_t count) {
-  Budget::spend_steps(given.positional.size() + given.named.size());
   Arguments rest;
   for (std::size_t i = count; i < given.positional.size(); ++i) {
     rest.positional.push_back(given.positional[i]);
@@ -266,24 +256,17 @@ Arguments without(const Arguments& given, std::size_t count) {
 Value map(Interpreter& interpreter, const Value& value, const Arguments& given) {
   std::vector<Value> out;
   if (!is_true(value)) return Value::generator({});  // none as well
-  const Value* attribute = nullptr;
-  const Value* fallback = nullptr;
-  for (const auto& [name, item] : given.named) {
-    if (name.view() == "attribute") attribute = &item;
-    if (name.view() == "default") fallback = &item;
+  if (!given.positional.empty()) {
+    const std::string_view name = text_of(given.positional[0], "a filter").view();
+    const Arguments rest = without(given, 1);
+    for (const Value& item : items_of(value)) out.push_back(interpreter.filter(name, item, rest));
+    return Value::generator(std::move(out));
   }
-  if (given.positional.empty() && attribute == nullptr) {
-    throw TemplateError("map requires a filter argument");
-  }
-  const Arguments rest = without(given, 1);
+  if (given.named.empty()) throw TemplateError("map requires a filter argument");
+  const Bound words(given, "map", {"attribute", "default"}, 1);
   for (const Value& item : items_of(value)) {
-    if (!given.positional.empty()) {
-      out.push_back(
-          interpreter.filter(text_of(given.positional[0], "a filter").view(), item, rest));
-      continue;
-    }
-    Value found = at_path(interpreter, item, *attribute);
-    out.push_back(found.is_undefined() && fallback != nullptr ? *fallback : std::move(found));
+    Value found = sort_key(interpreter, item, words.unless_none(0), true);
+    out.push_back(found.is_undefined() && words.get(1) != nullptr ? words[1] : std::move(found));
   }
   return Value::generator(std::move(out));
 }
@@ -291,14 +274,15 @@ Value map(Interpreter& interpreter, const Value& value, const Arguments& given) 
 Value choose(Interpreter& interpreter, const Value& value, const Arguments& given, bool attribute,
              bool wanted) {
   const std::size_t skipped = attribute ? 1 : 0;
+  if (!is_true(value)) return Value::generator({});  // none as well
   if (given.positional.size() < skipped)
     throw TemplateError("Missing parameter for attribute name");
   const bool tested = given.positional.size() > skipped;
   const Arguments rest = without(given, skipped + 1);
+  const bool leads = attribute && !given.positional[0].is_none();
   std::vector<Value> out;
-  if (!is_true(value)) return Value::generator({});  // none as well
   for (Value& item : items_of(value)) {
-    const Value subject = attribute ? at_path(interpreter, item, given.positional[0]) : item;
+    const Value subject = leads ? at_path(interpreter, item, given.positional[0]) : item;
     const bool holds =
         tested
             ? interpreter.test(text_of(given.positional[skipped], "a test").view(), subject, rest)
@@ -322,17 +306,16 @@ Value reject_attr(Interpreter& i, const Value& value, const Arguments& given) {
 
 // (grouper, list) pairs in the order of their keys.
 Value group_by(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("groupby", 1, 3, {"attribute", "default", "case_sensitive"});
-  const Value* attribute = given.get(0, "attribute");
-  const Value* fallback = given.get(1, "default");
-  const bool exact = flag(given, 2, "case_sensitive");
+  const Bound words(given, "groupby", {"attribute", "default", "case_sensitive"}, 1);
+  const Value *attribute = words.unless_none(0), *fallback = words.get(1);
+  const bool exact = words.flag(2);
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items_of(value)) {
     Value key = sort_key(interpreter, item, attribute, exact);
     if (key.is_undefined() && fallback != nullptr) key = *fallback;
     keyed.emplace_back(std::move(key), std::move(item));
   }
-  sort_values(keyed, false, less);
+  sort_values(keyed, false);
   std::vector<Value> out;
   for (std::size_t at = 0; at < keyed.size();) {
     const std::size_t from = at;
@@ -340,15 +323,17 @@ Value group_by(Interpreter& interpreter, const Value& value, const Arguments& gi
     while (at < keyed.size() && equal(keyed[at].first, keyed[from].first)) {
       members.push_back(keyed[at++].second);
     }
-    const Value grouper = at_path(interpreter, members[0], *attribute);
+    const Value grouper = sort_key(interpreter, members[0], attribute, true);
     out.push_back(Value::tuple(
         {grouper.is_undefined() ? keyed[from].first : grouper, Value::list(std::move(members))}));
   }
   return Value::list(std::move(out));
 }
 
-const std::map<std::string_view, Filter>& sequence_filters() {
-  static const std::map<std::string_view, Filter> all = {
+}  // namespace
+
+const Table<Filter>& sequence_filters() {
+  static const Table<Filter> all = {
       {"batch", batch},     {"count", count},      {"dictsort", dict_sort},
       {"first", first},     {"groupby", group_by}, {"items", items},
       {"join", join},       {"last", last},        {"length", count},
@@ -358,19 +343,6 @@ const std::map<std::string_view, Filter>& sequence_filters() {
       {"slice", slice},     {"sort", sort},        {"sum", sum},
       {"unique", unique}};
   return all;
-}
-
-}  // namespace
-
-Filter find_sequence_filter(std::string_view name) {
-  const auto found = sequence_filters().find(name);
-  return found == sequence_filters().end() ? nullptr : found->second;
-}
-
-std::vector<std::string_view> sequence_filter_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, filter] : sequence_filters()) names.push_back(name);
-  return names;
 }
 
 }  // namespace coppice::chat

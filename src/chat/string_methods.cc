@@ -1,9 +1,9 @@
 // Methods of Python's str. All carry the marks along.
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "base/error.h"
+#include "chat/arguments.h"
 #include "chat/interpreter.h"
 #include "chat/python_text.h"
 #include "chat/unicode.h"
@@ -11,27 +11,10 @@
 namespace coppice::chat {
 namespace {
 
-constexpr std::array all_methods = {
-    "capitalize", "casefold",     "center",       "count",   "endswith",   "expandtabs", "find",
-    "format",     "index",        "isalnum",      "isalpha", "isdecimal",  "isdigit",    "islower",
-    "isnumeric",  "isspace",      "isupper",      "join",    "ljust",      "lower",      "lstrip",
-    "partition",  "removeprefix", "removesuffix", "replace", "rfind",      "rindex",     "rjust",
-    "rpartition", "rsplit",       "rstrip",       "split",   "splitlines", "startswith", "strip",
-    "swapcase",   "title",        "upper",        "zfill"};
-
-const Text& needed(const Arguments& given, std::size_t index, const char* what) {
-  if (index >= given.positional.size()) throw TemplateError(cat(what, " is missing"));
-  return text_of(given.positional[index], what);
-}
-
-bool missing_or_none(const Value* value) { return value == nullptr || value->is_none(); }
-
-Value strip(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 0, 1, {"chars"});
-  const Value* chars = given.get(0, "chars");
-  const std::string* set =
-      missing_or_none(chars) ? nullptr : &text_of(*chars, "the characters to strip").bytes();
-  return Value(stripped(self, set, name != "rstrip", name != "lstrip"));
+Value strip(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {""});
+  const Text* set = words.unless_none(0) != nullptr ? &words.text(0) : nullptr;
+  return Value(stripped(value.text(), set, name != "rstrip", name != "lstrip"));
 }
 
 // Pieces between white space.
@@ -75,13 +58,13 @@ std::vector<Value> split_words(const Text& self, std::int64_t most, bool from_ri
   return out;
 }
 
-Value split(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 0, 2, {"sep", "maxsplit"});
+Value split(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"sep", "maxsplit"});
+  const Text& self = value.text();
   const bool from_right = name == "rsplit";
-  const Value *separator = given.get(0, "sep"), *most_value = given.get(1, "maxsplit");
-  std::int64_t most = most_value == nullptr ? -1 : int_of(*most_value, "maxsplit");
-  if (missing_or_none(separator)) return Value::list(split_words(self, most, from_right));
-  const std::string& sep = text_of(*separator, "the separator").bytes();
+  std::int64_t most = words.count(1, -1);
+  if (words.unless_none(0) == nullptr) return Value::list(split_words(self, most, from_right));
+  const std::string_view sep = words.text(0).view();
   if (sep.empty()) throw TemplateError("empty separator");
   const std::string_view bytes = self.view();
   std::vector<Value> out;
@@ -108,10 +91,14 @@ Value split(const Text& self, std::string_view name, const Arguments& given) {
   return Value::list(std::move(out));
 }
 
-Value split_lines(const Text& self, const Arguments& given) {
-  given.check("splitlines", 0, 1, {"keepends"});
-  const Value* keep = given.get(0, "keepends");
-  const bool keeps = keep != nullptr && is_true(*keep);
+bool ends_line(char32_t c) {
+  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+Value split_lines(const Value& value, std::string_view name, const Arguments& given) {
+  const bool keeps = Bound(given, name, {"keepends"}).small(0, 0) != 0;
+  const Text& self = value.text();
   std::vector<Value> out;
   std::size_t from = 0;
   for (std::size_t at = 0; at < self.size();) {
@@ -128,22 +115,22 @@ Value split_lines(const Text& self, const Arguments& given) {
   return Value::list(std::move(out));
 }
 
-Value replace(const Text& self, const Arguments& given) {
-  given.check("replace", 2, 3, {"", "", "count"});
-  const std::string& from = needed(given, 0, "the text to replace").bytes();
-  const Text& to = needed(given, 1, "the replacement");
-  const Value* count = given.get(2, "count");
-  std::int64_t left = count == nullptr ? -1 : int_of(*count, "count");
+Value replace(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"", "", "count"}, 2);
+  const Text &self = value.text(), &to = words.text(1);
+  const std::string_view bytes = self.view(), from = words.text(0).view();
+  std::int64_t left = words.count(2, -1);
   Text out;
-  const std::string_view bytes = self.view();
   if (from.empty()) {
-    const auto starts = boundaries(bytes);
-    for (std::size_t i = 0; i < starts.size(); ++i) {
-      if (left != 0) out.append(to);
-      if (left > 0) --left;
-      if (i + 1 < starts.size()) out.append(self, starts[i], starts[i + 1] - starts[i]);
+    for (std::size_t at = 0; left != 0; --left) {
+      out.append(to);
+      if (at == self.size()) return Value(std::move(out));
+      const std::size_t next = at + first_code_point(bytes.substr(at)).bytes;
+      out.append(self, at, next - at);
+      at = next;
+      if (left == 1) out.append(self, at, self.size() - at);
     }
-    return Value(std::move(out));
+    return out.empty() ? value : Value(std::move(out));
   }
   std::size_t at = 0;
   for (std::size_t found = find_text(bytes, from); found != std::string::npos && left != 0;
@@ -159,30 +146,30 @@ Value replace(const Text& self, const Arguments& given) {
 
 // The part that optional start and end arguments leave, for searches. False: an empty reach that
 // holds not even the empty text.
-bool reach(const Text& self, const Arguments& given, std::size_t& from, std::size_t& to) {
+bool reach(const Text& self, const Bound& words, std::size_t& from, std::size_t& to) {
   from = 0;
   to = self.size();
-  if (given.positional.size() < 2) return true;
-  const auto starts = boundaries(self.view());
-  const auto n = static_cast<std::int64_t>(starts.size()) - 1;
+  if (words.unless_none(1) == nullptr && words.unless_none(2) == nullptr) return true;
+  const auto n = static_cast<std::int64_t>(length(self.view()));
   const auto index = [&](std::size_t which, std::int64_t fallback) {
-    if (which >= given.positional.size() || given.positional[which].is_none()) return fallback;
-    const std::int64_t at = int_of(given.positional[which], "a bound");
-    return at < 0 ? std::max<std::int64_t>(0, at < -n ? 0 : at + n) : at;
+    if (words.unless_none(which) == nullptr) return fallback;
+    const std::int64_t at = words.count(which);
+    return at < 0 ? std::max<std::int64_t>(0, at + n) : at;
   };
   const std::int64_t first = index(1, 0), last = std::min(n, index(2, n));
   if (first > n || first > last) return false;
-  from = starts[static_cast<std::size_t>(first)];
-  to = starts[static_cast<std::size_t>(last)];
+  from = offset(self.view(), static_cast<std::size_t>(first));
+  to = offset(self.view(), static_cast<std::size_t>(last));
   return true;
 }
 
-Value find(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 1, 3);
-  const std::string& what = needed(given, 0, "the text to find").bytes();
+Value find(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"", "", ""}, 1);
+  const Text& self = value.text();
+  const std::string_view what = words.text(0).view();
   std::size_t from = 0, to = 0;
   std::size_t at = std::string::npos;
-  if (reach(self, given, from, to)) {
+  if (reach(self, words, from, to)) {
     const std::string_view part = self.view().substr(from, to - from);
     at = name[0] == 'r' ? find_last_text(part, what) : find_text(part, what);
   }
@@ -193,11 +180,12 @@ Value find(const Text& self, std::string_view name, const Arguments& given) {
   return Value(length(self.view().substr(0, from + at)));
 }
 
-Value count(const Text& self, const Arguments& given) {
-  given.check("count", 1, 3);
-  const std::string& what = needed(given, 0, "the text to count").bytes();
+Value count_text(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"", "", ""}, 1);
+  const Text& self = value.text();
+  const std::string_view what = words.text(0).view();
   std::size_t from = 0, to = 0;
-  if (!reach(self, given, from, to)) return Value(0);
+  if (!reach(self, words, from, to)) return Value(0);
   const std::string_view part = self.view().substr(from, to - from);
   if (what.empty()) return Value(length(part) + 1);
   std::size_t times = 0;
@@ -208,16 +196,18 @@ Value count(const Text& self, const Arguments& given) {
   return Value(times);
 }
 
-Value begins_or_ends(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 1, 3);
+Value begins_or_ends(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"", "", ""}, 1);
+  const Text& self = value.text();
   std::size_t from = 0, to = 0;
-  const bool reachable = reach(self, given, from, to);
+  const bool reachable = reach(self, words, from, to);
   const std::string_view part = self.view().substr(from, to - from);
-  const Value& what = given.positional.at(0);
+  const Value& what = words[0];
   const std::vector<Value> choices =
       what.is_list(List::Kind::tuple) ? items_of(what) : std::vector<Value>{what};
   for (const Value& choice : choices) {
     const std::string_view text = text_of(choice, cat(name, "'s argument")).view();
+    Budget::look_at(text.size() / 64);
     if (reachable && (name == "startswith" ? part.starts_with(text) : part.ends_with(text))) {
       return Value(true);
     }
@@ -225,39 +215,37 @@ Value begins_or_ends(const Text& self, std::string_view name, const Arguments& g
   return Value(false);
 }
 
-Value partition(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 1, 1);
-  const Text& sep = needed(given, 0, "the separator");
+Value partition(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {""}, 1);
+  const Text &self = value.text(), &sep = words.text(0);
   if (sep.empty()) throw TemplateError("empty separator");
   const bool from_right = name == "rpartition";
   const std::size_t at =
       from_right ? find_last_text(self.view(), sep.view()) : find_text(self.view(), sep.view());
   if (at == std::string::npos) {
     const Value empty{std::string()};
-    return from_right ? Value::tuple({empty, empty, Value(self)})
-                      : Value::tuple({Value(self), empty, empty});
+    return from_right ? Value::tuple({empty, empty, value}) : Value::tuple({value, empty, empty});
   }
   return Value::tuple({Value(self.substr(0, at)), Value(self.substr(at, sep.size())),
                        Value(self.substr(at + sep.size()))});
 }
 
-Value join(const Text& self, const Arguments& given) {
-  given.check("join", 1, 1);
+Value join_text(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {""}, 1);
   Text out;
   std::size_t index = 0;
-  for (const Value& item : items_of(defined(given.positional.at(0)))) {
-    const std::string what = cat("sequence item ", index);
-    const Text& text = text_of(item, what);
-    if (index++ > 0) out.append(self);
-    out.append(text);
+  for (const Value& item : items_of(words[0])) {
+    if (index++ > 0) out.append(value.text());
+    out.append(text_of(item, "an item to join"));
   }
   return Value(std::move(out));
 }
 
-Value pad(const Text& self, std::string_view name, const Arguments& given) {
-  given.check(name, 1, 2);
-  const std::int64_t width = int_of(given.positional.at(0), "the width");
-  const Text fill = given.positional.size() > 1 ? needed(given, 1, "the fill") : Text(" ");
+Value pad(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {"", ""}, 1);
+  const Text& self = value.text();
+  const std::int64_t width = words.count(0);
+  const Text fill = words.text(1, " ");
   if (length(fill.view()) != 1) throw TemplateError("the fill must be one character");
   if (name == "center") {
     // CPython puts the odd one left if the width is odd.
@@ -269,16 +257,19 @@ Value pad(const Text& self, std::string_view name, const Arguments& given) {
   return Value(padded(self, width, name == "ljust" ? '<' : '>', fill));
 }
 
-Value zero_fill(const Text& self, const Arguments& given) {
-  given.check("zfill", 1, 1);
-  const std::int64_t width = int_of(given.positional.at(0), "the width");
+Value zero_fill(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {""}, 1);
+  const Text& self = value.text();
+  const std::int64_t width = words.count(0);
   const bool sign = !self.empty() && (self.view()[0] == '-' || self.view()[0] == '+');
   Text out = self.substr(0, sign ? 1 : 0);
-  out.append(padded(self.substr(sign ? 1 : 0), width - (sign ? 1 : 0), '>', Text("0")));
+  out.append(padded(self.substr(sign ? 1 : 0), width - (sign ? 1 : 0), '>', "0"));
   return Value(std::move(out));
 }
 
-Value is_kind(const Text& self, std::string_view name) {
+Value is_kind(const Value& value, std::string_view name, const Arguments& given) {
+  static_cast<void>(Bound(given, name));
+  const Text& self = value.text();
   bool any_cased = false;
   for (std::size_t at = 0; at < self.size();) {
     const CodePoint c = first_code_point(self.view().substr(at));
@@ -295,10 +286,9 @@ Value is_kind(const Text& self, std::string_view name) {
   return Value(!self.empty() && (any_cased || (name != "islower" && name != "isupper")));
 }
 
-Value expand_tabs(const Text& self, const Arguments& given) {
-  given.check("expandtabs", 0, 1, {"tabsize"});
-  const Value* size = given.get(0, "tabsize");
-  const std::int64_t width = size == nullptr ? 8 : int_of(*size, "tabsize");
+Value expand_tabs(const Value& value, std::string_view name, const Arguments& given) {
+  const std::int64_t width = Bound(given, name, {"tabsize"}).small(0, 8);
+  const Text& self = value.text();
   Text out;
   std::int64_t column = 0;
   for (std::size_t at = 0; at < self.size();) {
@@ -316,64 +306,104 @@ Value expand_tabs(const Text& self, const Arguments& given) {
   return Value(std::move(out));
 }
 
+Value without_part(const Value& value, std::string_view name, const Arguments& given) {
+  const Bound words(given, name, {""}, 1);
+  const Text &self = value.text(), &part = words.text(0);
+  const bool prefix = name == "removeprefix";
+  Budget::look_at(part.size() / 64);
+  const bool there =
+      prefix ? self.view().starts_with(part.view()) : self.view().ends_with(part.view());
+  if (!there) return value;
+  return Value(self.substr(prefix ? part.size() : 0, self.size() - part.size()));
+}
+
+Value format(const Value& value, std::string_view, const Arguments& given) {
+  return Value(brace_format(value.text(), given));
+}
+
+template <Case to>
+Value in_case(const Value& value, std::string_view name, const Arguments& given) {
+  static_cast<void>(Bound(given, name));
+  return Value(with_case(value.text(), to));
+}
+
 }  // namespace
 
 std::size_t find_text(std::string_view text, std::string_view what, std::size_t from) {
   if (from > text.size()) return std::string_view::npos;
   // Linear, other than the standard library's search.
   const void* found = memmem(text.data() + from, text.size() - from, what.data(), what.size());
-  if (found == nullptr) return std::string_view::npos;
-  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  const std::size_t at =
+      found == nullptr ? std::string_view::npos
+                       : static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+  Budget::look_at(2 + (std::min(at, text.size()) - from + what.size()) / 8);
+  return at;
 }
 
 std::size_t find_last_text(std::string_view text, std::string_view what, std::size_t end) {
   end = std::min(end, text.size());
-  if (what.size() > end) return std::string_view::npos;
-  Budget::spend_steps(end / 64 * (what.size() / 64));
-  return text.rfind(what, end - what.size());
-}
-
-std::vector<std::string_view> string_method_names() {
-  return {all_methods.begin(), all_methods.end()};
-}
-
-bool is_string_method(std::string_view name) {
-  return std::find(all_methods.begin(), all_methods.end(), name) != all_methods.end();
-}
-
-Value string_method(const Text& self, std::string_view name, const Arguments& given) {
-  if (name == "strip" || name == "lstrip" || name == "rstrip") return strip(self, name, given);
-  if (name == "split" || name == "rsplit") return split(self, name, given);
-  if (name == "splitlines") return split_lines(self, given);
-  if (name == "replace") return replace(self, given);
-  if (name == "startswith" || name == "endswith") return begins_or_ends(self, name, given);
-  if (name == "find" || name == "rfind" || name == "index" || name == "rindex") {
-    return find(self, name, given);
+  if (what.empty()) return end;
+  // By the last byte; then all others are compared, which hostile texts make long.
+  while (end >= what.size()) {
+    const void* const last =
+        memrchr(text.data() + what.size() - 1, what.back(), end - what.size() + 1);
+    if (last == nullptr) break;
+    const auto at = static_cast<std::size_t>(static_cast<const char*>(last) - text.data());
+    std::size_t same = 1;
+    while (same < what.size() && text[at - same] == what[what.size() - 1 - same]) ++same;
+    Budget::look_at(2 + (end - at) / 8 + same / 4);
+    if (same == what.size()) return at + 1 - same;
+    end = at;
   }
-  if (name == "count") return count(self, given);
-  if (name == "join") return join(self, given);
-  if (name == "format") return Value(brace_format(self, given));
-  if (name == "partition" || name == "rpartition") return partition(self, name, given);
-  if (name == "ljust" || name == "rjust" || name == "center") return pad(self, name, given);
-  if (name == "zfill") return zero_fill(self, given);
-  if (name == "expandtabs") return expand_tabs(self, given);
-  if (name == "removeprefix" || name == "removesuffix") {
-    given.check(name, 1, 1);
-    const Text& part = needed(given, 0, "the part to remove");
-    const bool prefix = name == "removeprefix";
-    const bool there =
-        prefix ? self.view().starts_with(part.view()) : self.view().ends_with(part.view());
-    if (!there) return Value(self);
-    return Value(self.substr(prefix ? part.size() : 0, self.size() - part.size()));
-  }
-  given.check(name, 0, 0);
-  if (name == "lower") return Value(with_case(self, Case::lower));
-  if (name == "casefold") return Value(with_case(self, Case::folded));
-  if (name == "upper") return Value(with_case(self, Case::upper));
-  if (name == "title") return Value(with_case(self, Case::title));
-  if (name == "capitalize") return Value(with_case(self, Case::capitalized));
-  if (name == "swapcase") return Value(with_case(self, Case::swapped));
-  return is_kind(self, name);
+  Budget::look_at(end / 8);
+  return std::string_view::npos;
+}
+
+const Table<Method>& string_methods() {
+  static const Table<Method> all = {{"capitalize", in_case<Case::capitalized>},
+                                    {"casefold", in_case<Case::folded>},
+                                    {"center", pad},
+                                    {"count", count_text},
+                                    {"endswith", begins_or_ends},
+                                    {"expandtabs", expand_tabs},
+                                    {"find", find},
+                                    {"format", format},
+                                    {"index", find},
+                                    {"isalnum", is_kind},
+                                    {"isalpha", is_kind},
+                                    {"isdecimal", is_kind},
+                                    {"isdigit", is_kind},
+                                    {"islower", is_kind},
+                                    {"isnumeric", is_kind},
+                                    {"isspace", is_kind},
+                                    {"isupper", is_kind},
+                                    {"join", join_text},
+                                    {"ljust", pad},
+                                    {"lower", in_case<Case::lower>},
+                                    {"lstrip", strip},
+                                    {"partition", partition},
+                                    {"removeprefix", without_part},
+                                    {"removesuffix", without_part},
+                                    {"replace", replace},
+                                    {"rfind", find},
+                                    {"rindex", find},
+                                    {"rjust", pad},
+                                    {"rpartition", partition},
+                                    {"rsplit", split},
+                                    {"rstrip", strip},
+                                    {"split", split},
+                                    {"splitlines", split_lines},
+                                    {"startswith", begins_or_ends},
+                                    {"strip", strip},
+                                    {"swapcase", in_case<Case::swapped>},
+                                    {"title", in_case<Case::title>},
+                                    {"upper", in_case<Case::upper>},
+                                    {"zfill", zero_fill}};
+  return all;
+}
+
+Value string_method(const Text& self, std::string_view name, const Arguments& arguments) {
+  return string_methods().at(name)(Value(self), name, arguments);
 }
 
 }  // namespace coppice::chat

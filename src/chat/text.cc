@@ -2,24 +2,16 @@
 
 #include <algorithm>
 
-#include "chat/budget.h"
-
 namespace coppice::chat {
 
 Text::Text(std::string bytes, bool foreign) : bytes_(std::move(bytes)) {
-  Budget::spend_bytes(bytes_.size() * (foreign ? 2 : 1));
+  Budget::spend_bytes(bytes_.size());
   if (foreign) marks_.assign(bytes_.size(), '\1');
-}
-
-Text::Text(const Text& other) { append(other); }
-Text& Text::operator=(const Text& other) {
-  if (this != &other) *this = Text(other);
-  return *this;
 }
 
 void Text::append(std::string_view more, bool foreign) {
   if (more.empty()) return;
-  Budget::spend_bytes(more.size() * (foreign ? 2 : 1));
+  Budget::spend_bytes(more.size());
   if (foreign && marks_.empty()) marks_.assign(bytes_.size(), '\0');
   bytes_ += more;
   if (foreign || !marks_.empty()) marks_.append(more.size(), foreign ? '\1' : '\0');
@@ -30,7 +22,7 @@ void Text::append(const Text& more) { append(more, 0, more.size()); }
 void Text::append(const Text& source, std::size_t from, std::size_t count) {
   if (from >= source.size()) return;
   count = std::min(count, source.size() - from);
-  Budget::spend_bytes(count * (source.marks_.empty() ? 1 : 2));
+  Budget::spend_bytes(count);
   if (!source.marks_.empty() && marks_.empty()) marks_.assign(bytes_.size(), '\0');
   bytes_.append(source.bytes_, from, count);
   if (!source.marks_.empty()) {

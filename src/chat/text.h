@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "chat/budget.h"
+
 namespace coppice::chat {
 
 /// A stretch of a text by one writer.
@@ -17,14 +19,15 @@ struct Segment {
 /// Text in which every byte is either the template's own or foreign: of a message, a tool's
 /// description, or anything else that came in with a conversation. Only the template's own bytes
 /// may become special tokens. Every operation carries the marks along; equality is of bytes. What
-/// is made, and copied, is charged to the rendering (budget.h).
+/// makes text charges the rendering's budget.
 class Text {
  public:
   Text() = default;
   explicit Text(std::string bytes, bool foreign = false);
-  Text(const Text& other);
+  Text(const char* own) : Text(std::string(own)) {}
+  Text(const Text& other) { append(other); }
+  Text& operator=(const Text& other) { return *this = Text(other); }
   Text(Text&&) noexcept = default;
-  Text& operator=(const Text& other);
   Text& operator=(Text&&) noexcept = default;
   ~Text() = default;
 
@@ -36,6 +39,7 @@ class Text {
   bool has_foreign() const { return marks_.find('\1') != std::string::npos; }
 
   void append(std::string_view more, bool foreign = false);
+  void append(const char* own) { append(std::string_view(own)); }
   void append(const Text& more);
   /// Appends bytes [from, from + count) of `source`.
   void append(const Text& source, std::size_t from, std::size_t count);

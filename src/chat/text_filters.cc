@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "chat/arguments.h"
 #include "chat/interpreter.h"
 #include "chat/json.h"
 #include "chat/python_text.h"
@@ -13,36 +14,23 @@
 namespace coppice::chat {
 namespace {
 
-bool flag(const Arguments& given, std::size_t index, std::string_view name, bool fallback) {
-  const Value* value = given.get(index, name);
-  return value == nullptr ? fallback : is_true(*value);
-}
-std::int64_t number(const Arguments& given, std::size_t index, std::string_view name,
-                    std::int64_t fallback) {
-  const Value* value = given.get(index, name);
-  return value == nullptr ? fallback : int_of(*value, name);
-}
-
 Value method(const Value& value, std::string_view name, const Arguments& given = {}) {
   return string_method(str(value), name, given);
 }
 
 Value upper(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("upper", 0, 0);
-  return method(value, "upper");
+  return method(value, "upper", given);
 }
 Value lower(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("lower", 0, 0);
-  return method(value, "lower");
+  return method(value, "lower", given);
 }
 Value capitalize(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("capitalize", 0, 0);
-  return method(value, "capitalize");
+  return method(value, "capitalize", given);
 }
 
 // Unlike str.title, only blanks, hyphens and opening brackets begin a word.
 Value title(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("title", 0, 0);
+  static_cast<void>(Bound(given, "title"));
   const Text text = str(value);
   Text out;
   const auto begins = [](char32_t c) {
@@ -63,95 +51,74 @@ Value title(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value trim(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("trim", 0, 1, {"chars"});
-  const Value* chars = given.get(0, "chars");
-  Arguments set;
-  if (chars != nullptr) set.positional.push_back(*chars);
-  return method(value, "strip", set);
+  const Bound words(given, "trim", {"chars"});
+  const Text* set = words.unless_none(0) != nullptr ? &words.text(0) : nullptr;
+  return Value(stripped(str(value), set, true, true));
 }
 
 Value replace(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("replace", 2, 3, {"old", "new", "count"});
-  const Value *from = given.get(0, "old"), *to = given.get(1, "new");
-  const Value* count = given.get(2, "count");
-  Arguments words;
-  words.positional = {Value(str(*from)), Value(str(*to))};
-  if (count != nullptr && !count->is_none()) words.positional.push_back(*count);
-  return method(value, "replace", words);
+  const Bound words(given, "replace", {"old", "new", "count"}, 2);
+  Arguments rest;
+  rest.positional = {Value(str(words[0])), Value(str(words[1]))};
+  if (const Value* count = words.unless_none(2)) rest.positional.push_back(*count);
+  return method(value, "replace", rest);
 }
 
 Value string(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("string", 0, 0);
+  static_cast<void>(Bound(given, "string"));
   return value.is_string() ? value : Value(str(value));
 }
 Value safe(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("safe", 0, 0);
+  static_cast<void>(Bound(given, "safe"));
   return Value(str(value), true);
 }
 Value escape(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("escape", 0, 0);
+  static_cast<void>(Bound(given, "escape"));
   return value.is_safe() ? value : Value(html_escaped(str(value)), true);
 }
 Value force_escape(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("forceescape", 0, 0);
+  static_cast<void>(Bound(given, "forceescape"));
   return Value(html_escaped(str(value)), true);
 }
 
-Text without_line_end(const Text& line) {
-  std::string_view rest = line.view();
-  if (rest.ends_with("\r\n")) {
-    rest.remove_suffix(2);
-  } else if (!rest.empty() && ends_line(last_code_point(rest).value)) {
-    rest.remove_suffix(last_code_point(rest).bytes);
-  }
-  return line.substr(0, rest.size());
-}
-
 Value indent(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("indent", 0, 3, {"width", "first", "blank"});
-  const Value* width = given.get(0, "width");
-  Text step;
-  if (width != nullptr && width->is_string()) {
-    step = width->text();
-  } else {
-    step = padded(Text(), number(given, 0, "width", 4), '>');
-  }
-  Text text = str(value);
+  const Bound words(given, "indent", {"width", "first", "blank"});
+  const Value* width = words.get(0);
+  const Text step = width != nullptr && width->is_string() ? width->text()
+                                                           : padded(Text(), words.count(0, 4), '>');
+  Text text = text_of(value, "what is indented");
   text.append("\n");
-  Arguments ends_kept;
-  ends_kept.positional.emplace_back(true);
-  const Value split = string_method(text, "splitlines", ends_kept);
+  Arguments keep_ends;
+  keep_ends.positional.emplace_back(true);
+  const Value split = string_method(text, "splitlines");
+  const Value with_ends = string_method(text, "splitlines", keep_ends);
   const auto& lines = split.as_list().items;
   Text out;
-  if (flag(given, 1, "first", false)) out.append(step);
-  const bool blank = flag(given, 2, "blank", false);
-  bool foreign_end = false;
+  if (words.flag(1)) out.append(step);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const Text& whole = lines[i].text();
-    const Text line = without_line_end(whole);
     if (i > 0) {
-      out.append("\n", foreign_end);
-      if (blank || !line.empty()) out.append(step);
+      const bool foreign =
+          with_ends.as_list().items[i - 1].text().foreign_at(lines[i - 1].text().size());
+      out.append(std::string_view("\n"), foreign);
+      if (words.flag(2) || !lines[i].text().empty()) out.append(step);
     }
-    out.append(line);
-    foreign_end = whole.foreign_at(whole.size() - 1);
+    out.append(lines[i].text());
   }
   return Value(std::move(out));
 }
 
 Value truncate(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("truncate", 0, 4, {"length", "killwords", "end", "leeway"});
-  const Text text = str(value);
-  const std::int64_t most = number(given, 0, "length", 255);
-  const Value* end_value = given.get(2, "end");
-  const Text end = end_value != nullptr ? text_of(*end_value, "end") : Text("...");
+  const Bound words(given, "truncate", {"length", "killwords", "end", "leeway"});
+  const Text text = value.is_undefined() ? Text() : text_of(value, "what is truncated");
+  const Text end = words.text(2, "...");
+  const std::int64_t most = words.count(0, 255), leeway = words.count(3, 5);
   const auto end_size = static_cast<std::int64_t>(length(end.view()));
   if (most < end_size) throw TemplateError(cat("expected length >= ", end_size, ", got ", most));
-  const auto starts = boundaries(text.view());
-  const auto size = static_cast<std::int64_t>(starts.size()) - 1;
-  if (size - most <= number(given, 3, "leeway", 5)) return Value(text);
-  Text cut = text.substr(0, starts[static_cast<std::size_t>(std::min(most - end_size, size))]);
-  if (!flag(given, 1, "killwords", false)) {
+  if (leeway < 0) throw TemplateError(cat("expected leeway >= 0, got ", leeway));
+  const auto size = static_cast<std::int64_t>(length(text.view()));
+  if (size <= most + leeway) return Value(text);
+  Text cut = text.substr(0, offset(text.view(), static_cast<std::size_t>(most - end_size)));
+  if (!words.flag(1)) {
     const std::size_t space = cut.view().rfind(' ');
     if (space != std::string_view::npos) cut = cut.substr(0, space);
   }
@@ -160,14 +127,13 @@ Value truncate(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value center(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("center", 0, 1, {"width"});
-  Arguments words;
-  words.positional = {Value(number(given, 0, "width", 80))};
-  return method(value, "center", words);
+  Arguments width;
+  width.positional.emplace_back(Bound(given, "center", {"width"}).count(0, 80));
+  return method(value, "center", width);
 }
 
 Value word_count(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("wordcount", 0, 0);
+  static_cast<void>(Bound(given, "wordcount"));
   const Text text = str(value);
   std::size_t words = 0;
   bool inside = false;
@@ -194,7 +160,7 @@ Value format(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value url_encode(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("urlencode", 0, 0);
+  static_cast<void>(Bound(given, "urlencode"));
   if (value.is_dict() || value.is_list()) {
     throw TemplateError("urlencode takes a text, not a list or mapping");
   }
@@ -216,7 +182,7 @@ Value url_encode(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value absolute(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("abs", 0, 0);
+  static_cast<void>(Bound(given, "abs"));
   if (!defined(value).is_number()) throw TemplateError("abs needs a number");
   if (value.is_float()) return Value(std::fabs(value.as_double()));
   return value.as_int() < 0 ? binary("-", Value(0), value) : Value(value.as_int());
@@ -237,14 +203,13 @@ bool to_real(const Value& value, double& out) {
 }
 
 Value to_int(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("int", 0, 2, {"default", "base"});
-  const Value* fallback = given.get(0, "default");
+  const Bound words(given, "int", {"default", "base"});
   if (defined(value).is_int() || value.is_bool()) return Value(value.as_int());
   if (value.is_string()) {
     const Text text = stripped(value.text(), nullptr, true, true);
     std::string_view digits = text.view();
     std::int64_t whole = 0;
-    int base = static_cast<int>(std::clamp<std::int64_t>(number(given, 1, "base", 10), 2, 36));
+    const int base = static_cast<int>(std::clamp<std::int64_t>(words.count(1, 10), 2, 36));
     if (digits.size() > 1 && digits[0] == '+' && digits[1] != '-') digits.remove_prefix(1);
     if (base == 16 && digits.substr(0, 2) == "0x") digits.remove_prefix(2);
     const auto [end, error] =
@@ -255,24 +220,21 @@ Value to_int(Interpreter&, const Value& value, const Arguments& given) {
   }
   double real = 0.0;
   if (to_real(value, real) && !std::isnan(real)) return Value(whole_number(real));
-  return fallback != nullptr ? *fallback : Value(0);
+  return words.get(0) != nullptr ? words[0] : Value(0);
 }
 
 Value to_float(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("float", 0, 1, {"default"});
+  const Bound words(given, "float", {"default"});
   double real = 0.0;
   if (to_real(defined(value), real)) return Value(real);
-  const Value* fallback = given.get(0, "default");
-  return fallback != nullptr ? *fallback : Value(0.0);
+  return words.get(0) != nullptr ? words[0] : Value(0.0);
 }
 
 Value round_to(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("round", 0, 2, {"precision", "method"});
+  const Bound words(given, "round", {"precision", "method"});
   if (!defined(value).is_number()) throw TemplateError("round needs a number");
-  const auto places =
-      static_cast<int>(std::clamp<std::int64_t>(number(given, 0, "precision", 0), -20, 20));
-  const Value* how = given.get(1, "method");
-  const std::string method = how != nullptr ? text_of(*how, "method").bytes() : "common";
+  const auto places = static_cast<int>(std::clamp<std::int64_t>(words.count(0, 0), -20, 20));
+  const std::string method = words.text(1, "common").bytes();
   const double scale = std::pow(10.0, places), real = value.as_double();
   if (method == "ceil") return Value(std::ceil(real * scale) / scale);
   if (method == "floor") return Value(std::floor(real * scale) / scale);
@@ -289,86 +251,69 @@ Value round_to(Interpreter&, const Value& value, const Arguments& given) {
 }
 
 Value to_json_filter(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("tojson", 0, 4, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const Bound words(given, "tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
-  style.ensure_ascii = flag(given, 0, "ensure_ascii", false);
-  if (const Value* indent = given.get(1, "indent"); indent != nullptr && !indent->is_none()) {
-    style.indent = indent->is_string()
-                       ? indent->text()
-                       : Text(std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
-                                              int_of(*indent, "indent"), 0, 1000)),
-                                          ' '));
-    style.item_separator = Text(",");
+  style.ensure_ascii = words.flag(0);
+  if (const Value* indent = words.unless_none(1)) {
+    style.indent = indent->is_string() ? indent->text() : padded(Text(), words.count(1), '>');
+    style.item_separator = ",";
   }
-  if (const Value* separators = given.get(2, "separators");
-      separators != nullptr && !separators->is_none()) {
+  if (const Value* separators = words.unless_none(2)) {
     const std::vector<Value> pair = items_of(*separators);
     if (pair.size() != 2) throw TemplateError("separators are two strings");
     style.item_separator = text_of(pair[0], "a separator");
     style.key_separator = text_of(pair[1], "a separator");
   }
-  style.sort_keys = flag(given, 3, "sort_keys", false);
+  style.sort_keys = words.flag(3);
   return Value(to_json(value, style));
 }
 
 Value fall_back(Interpreter&, const Value& value, const Arguments& given) {
-  given.check("default", 0, 2, {"default_value", "boolean"});
-  const Value* fallback = given.get(0, "default_value");
-  const bool absent = value.is_undefined() || (flag(given, 1, "boolean", false) && !is_true(value));
+  const Bound words(given, "default", {"default_value", "boolean"});
+  const bool absent = value.is_undefined() || (words.flag(1) && !is_true(value));
   if (!absent) return value;
-  return fallback != nullptr ? *fallback : Value(std::string());
+  return words.get(0) != nullptr ? words[0] : Value(std::string());
 }
 
 // Unlike a dot, it does not look into a mapping.
 Value attr(Interpreter& interpreter, const Value& value, const Arguments& given) {
-  given.check("attr", 1, 1, {"name"});
-  const Text& name = text_of(*given.get(0, "name"), "name");
+  const Bound words(given, "attr", {"name"}, 1);
+  const Text& name = words.text(0);
   if (!value.is_dict()) return interpreter.attribute(value, name.view());
   const Value method = find_method(value, name.view());
   if (!method.is_none()) return method;
-  return Value::undefined(cat("'dict object' has no attribute '", name.view(), "'"));
-}
-
-const std::map<std::string_view, Filter>& text_filters() {
-  static const std::map<std::string_view, Filter> all = {{"abs", absolute},
-                                                         {"attr", attr},
-                                                         {"capitalize", capitalize},
-                                                         {"center", center},
-                                                         {"d", fall_back},
-                                                         {"default", fall_back},
-                                                         {"e", escape},
-                                                         {"escape", escape},
-                                                         {"float", to_float},
-                                                         {"forceescape", force_escape},
-                                                         {"format", format},
-                                                         {"indent", indent},
-                                                         {"int", to_int},
-                                                         {"lower", lower},
-                                                         {"replace", replace},
-                                                         {"round", round_to},
-                                                         {"safe", safe},
-                                                         {"string", string},
-                                                         {"title", title},
-                                                         {"tojson", to_json_filter},
-                                                         {"trim", trim},
-                                                         {"truncate", truncate},
-                                                         {"upper", upper},
-                                                         {"urlencode", url_encode},
-                                                         {"wordcount", word_count}};
-  return all;
+  return missing_attribute(value, name.view());
 }
 
 }  // namespace
 
-Filter find_text_filter(std::string_view name) {
-  const auto found = text_filters().find(name);
-  return found == text_filters().end() ? nullptr : found->second;
-}
-
-std::vector<std::string_view> filter_names() {
-  std::vector<std::string_view> names = sequence_filter_names();
-  for (const auto& [name, filter] : text_filters()) names.push_back(name);
-  return names;
+const Table<Filter>& text_filters() {
+  static const Table<Filter> all = {{"abs", absolute},
+                                    {"attr", attr},
+                                    {"capitalize", capitalize},
+                                    {"center", center},
+                                    {"d", fall_back},
+                                    {"default", fall_back},
+                                    {"e", escape},
+                                    {"escape", escape},
+                                    {"float", to_float},
+                                    {"forceescape", force_escape},
+                                    {"format", format},
+                                    {"indent", indent},
+                                    {"int", to_int},
+                                    {"lower", lower},
+                                    {"replace", replace},
+                                    {"round", round_to},
+                                    {"safe", safe},
+                                    {"string", string},
+                                    {"title", title},
+                                    {"tojson", to_json_filter},
+                                    {"trim", trim},
+                                    {"truncate", truncate},
+                                    {"upper", upper},
+                                    {"urlencode", url_encode},
+                                    {"wordcount", word_count}};
+  return all;
 }
 
 }  // namespace coppice::chat

@@ -3,8 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-
-#include "chat/budget.h"
+#include <set>
 
 namespace coppice::chat {
 namespace {
@@ -16,6 +15,7 @@ utf8proc_category_t category(char32_t c) {
 }  // namespace
 
 CodePoint first_code_point(std::string_view text) {
+  Budget::look_at(1);
   utf8proc_int32_t value = 0;
   const auto n = utf8proc_iterate(
       reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -38,20 +38,19 @@ std::string to_utf8(char32_t value) {
 }
 
 std::size_t length(std::string_view text) {
+  Budget::look_at(text.size() / 16);
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
   }));
 }
 
-std::vector<std::size_t> boundaries(std::string_view text) {
-  Budget::look_at(text.size());
-  Budget::spend_bytes(length(text) * sizeof(std::size_t));
-  std::vector<std::size_t> starts;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) starts.push_back(i);
+std::size_t offset(std::string_view text, std::size_t index) {
+  std::size_t at = 0, begun = 0;
+  for (; at < text.size(); ++at) {
+    if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && begun++ == index) break;
   }
-  starts.push_back(text.size());
-  return starts;
+  Budget::look_at(at / 8);
+  return at;
 }
 
 bool is_space(char32_t c) {
@@ -68,11 +67,6 @@ bool is_alpha(char32_t c) {
 bool is_digit(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
-
-bool ends_line(char32_t c) {
-  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
-         c == 0x2029;
-}
 
 bool is_printable(char32_t c) {
   if (c < 0x80) return c >= 0x20 && c != 0x7f;
@@ -156,11 +150,11 @@ std::string lowered(std::string_view text, std::size_t at, const CodePoint& c) {
 }  // namespace
 
 Text with_case(const Text& text, Case to) {
-  Budget::look_at(4 * text.size());  // letter by letter
   Text out;
   bool begins_word = true;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = first_code_point(text.view().substr(at));
+    if (c.value >= 0x80) Budget::look_at(8);  // searches through tables
     const bool title = (to == Case::title && begins_word) || (to == Case::capitalized && at == 0);
     std::string changed;
     if (to == Case::folded) {
@@ -179,21 +173,16 @@ Text with_case(const Text& text, Case to) {
   return out;
 }
 
-Text stripped(const Text& text, const std::string* set, bool left, bool right) {
-  std::u32string sorted;
-  if (set != nullptr) {
-    for (std::string_view more = *set; !more.empty();) {
-      const CodePoint c = first_code_point(more);
-      sorted.push_back(c.value);
-      more.remove_prefix(c.bytes);
-    }
-    Budget::spend_bytes(sorted.size() * sizeof(char32_t));
-    Budget::spend_steps(sorted.size() / 2);
-    std::sort(sorted.begin(), sorted.end());
+Text stripped(const Text& text, const Text* set, bool left, bool right) {
+  if (set != nullptr) Budget::spend_steps(set->size());
+  std::set<char32_t> outer;
+  for (std::size_t at = 0; set != nullptr && at < set->size();) {
+    const CodePoint c = first_code_point(set->view().substr(at));
+    outer.insert(c.value);
+    at += c.bytes;
   }
   const auto goes = [&](const CodePoint& c) {
-    return set == nullptr ? is_space(c.value)
-                          : std::binary_search(sorted.begin(), sorted.end(), c.value);
+    return set == nullptr ? is_space(c.value) : outer.count(c.value) != 0;
   };
   std::string_view rest = text.view();
   std::size_t from = 0;

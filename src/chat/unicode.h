@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "chat/text.h"
 
 namespace coppice::chat {
+
+// Each of these charges the rendering's budget for what it looks at.
 
 /// The first code point of valid UTF-8 and its bytes.
 struct CodePoint {
@@ -22,15 +23,14 @@ std::string to_utf8(char32_t value);
 
 /// Number of code points.
 std::size_t length(std::string_view text);
-/// Byte where each code point begins, and the end of the text behind them.
-std::vector<std::size_t> boundaries(std::string_view text);
+/// Byte where code point `index` begins; the end of the text if it has fewer.
+std::size_t offset(std::string_view text, std::size_t index);
 
 bool is_space(char32_t c);  ///< as str.isspace
 bool is_alpha(char32_t c);
 bool is_digit(char32_t c);
 bool is_lower(char32_t c);
 bool is_upper(char32_t c);
-bool ends_line(char32_t c);     ///< as str.splitlines
 bool is_printable(char32_t c);  ///< as repr() leaves it
 
 enum class Case { lower, upper, title, capitalized, swapped, folded };
@@ -38,6 +38,6 @@ enum class Case { lower, upper, title, capitalized, swapped, folded };
 Text with_case(const Text& text, Case to);
 
 /// Without the code points of `set` at the sides asked for; white space if `set` is null.
-Text stripped(const Text& text, const std::string* set, bool left, bool right);
+Text stripped(const Text& text, const Text* set, bool left, bool right);
 
 }  // namespace coppice::chat

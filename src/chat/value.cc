@@ -20,10 +20,19 @@ void count(Container& container, const Value& item) {
   }
 }
 
+// Bytes that values take besides their texts.
+constexpr std::size_t text_bytes = 96, container_bytes = 64, callable_bytes = 256;
+
+template <typename Item>
+void spend_items(const std::vector<Item>& items) {
+  Budget::spend_steps(items.size());
+  Budget::spend_bytes(container_bytes + items.size() * sizeof(Item));
+}
+
 }  // namespace
 
 const Value* Dict::named(std::string_view key) const {
-  Budget::spend_steps(items.size() / 8);
+  spend_search(items.size(), key);
   for (const auto& [name, value] : items) {
     if (name.is_string() && name.text().view() == key) return &value;
   }
@@ -32,66 +41,43 @@ const Value* Dict::named(std::string_view key) const {
 
 const Value* Dict::find(const Value& key) const {
   if (key.is_string()) return named(key.text().view());
-  Budget::spend_steps(items.size() / 8);
   for (const auto& [name, value] : items) {
     if (equal(name, key)) return &value;
   }
   return nullptr;
 }
 
-const Value* Arguments::get(std::size_t index, std::string_view name) const {
-  if (index < positional.size()) return &positional[index];
+const Value* Arguments::find(std::string_view name) const {
+  spend_search(named.size(), name);
   for (const auto& [key, value] : named) {
     if (key.view() == name) return &value;
   }
   return nullptr;
 }
 
-void Arguments::check(std::string_view what, std::size_t least, std::size_t most,
-                      std::initializer_list<std::string_view> names) const {
-  const std::size_t given = positional.size() + named.size();
-  if (positional.size() > most || given > most || given < least) {
-    throw TemplateError(cat(what, " takes ", least == most ? cat(most) : cat(least, " to ", most),
-                            " arguments, not ", given));
+void Arguments::add(const Text& name, const Value& value) {
+  if (find(name.view()) != nullptr) {
+    throw TemplateError(cat("the argument ", quote(name.view()), " is given twice"));
   }
-  const auto named_at = [&](std::size_t index) {
-    return index < names.size() && std::data(names)[index] != "" ? std::data(names)[index]
-                                                                 : std::string_view();
-  };
-  std::vector<bool> there(std::max(most, names.size()), false);
-  std::fill_n(there.begin(), positional.size(), true);
-  for (const auto& [name, value] : named) {
-    const auto found =
-        name.empty() ? names.end() : std::find(names.begin(), names.end(), name.view());
-    if (found == names.end())
-      throw TemplateError(cat(what, " has no argument ", quote(name.view())));
-    const auto index = static_cast<std::size_t>(found - names.begin());
-    if (there[index]) {
-      throw TemplateError(cat(what, " got multiple values for argument ", quote(name.view())));
-    }
-    there[index] = true;
-  }
-  for (std::size_t i = 0; i < least; ++i) {
-    if (there[i]) continue;
-    const std::string_view name = named_at(i);
-    throw TemplateError(name.empty() ? cat(what, " needs argument ", i + 1)
-                                     : cat(what, " needs argument ", quote(name)));
-  }
+  named.emplace_back(name, value);
+}
+
+void spend_search(std::size_t names, std::string_view name) {
+  Budget::look_at(names * (1 + name.size() / 64));
 }
 
 Value::Value(Callable callable) {
-  Budget::spend_bytes(sizeof(Callable));
+  Budget::spend_bytes(callable_bytes);
   data_ = std::make_shared<const Callable>(std::move(callable));
 }
 
 Value::Value(Text text, bool safe) {
-  Budget::spend_bytes(sizeof(Text) + 32);  // of text and its count of owners
+  Budget::spend_bytes(text_bytes);
   data_ = String{std::make_shared<const Text>(std::move(text)), safe};
 }
 
 Value Value::list(std::vector<Value> items, List::Kind kind) {
-  Budget::spend_steps(items.size());
-  Budget::spend_bytes(items.size() * sizeof(Value));
+  spend_items(items);
   List list{std::move(items), kind};
   for (const Value& item : list.items) count(list, item);
   Value value;
@@ -100,8 +86,7 @@ Value Value::list(std::vector<Value> items, List::Kind kind) {
 }
 
 Value Value::range(std::vector<Value> items, std::string shown) {
-  Budget::spend_steps(items.size());
-  Budget::spend_bytes(items.size() * sizeof(Value));
+  spend_items(items);
   List list{std::move(items), List::Kind::range};
   list.shown = std::move(shown);
   Value value;
@@ -110,8 +95,7 @@ Value Value::range(std::vector<Value> items, std::string shown) {
 }
 
 Value Value::dict(std::vector<std::pair<Value, Value>> items) {
-  Budget::spend_steps(items.size());
-  Budget::spend_bytes(items.size() * 2 * sizeof(Value));
+  spend_items(items);
   Dict dict{std::move(items), 1, 1};
   for (const auto& [key, item] : dict.items) {
     count(dict, key);
@@ -123,7 +107,6 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items) {
 }
 
 Value Value::undefined(std::string message) {
-  Budget::spend_bytes(message.size());
   return Value(Undefined{std::make_shared<const std::string>(std::move(message))});
 }
 
@@ -162,6 +145,17 @@ const Value& defined(const Value& value) {
   return value;
 }
 
+const Value& hashable(const Value& value) {
+  if (value.is_dict() || (value.is_list() && value.as_list().kind == List::Kind::list)) {
+    throw TemplateError(cat("unhashable type: ", value.type_name()));
+  }
+  if (value.is_list(List::Kind::tuple)) {
+    Budget::spend_steps(value.as_list().items.size());
+    for (const Value& item : value.as_list().items) hashable(item);
+  }
+  return value;
+}
+
 bool is_true(const Value& value) {
   if (value.is_none() || value.is_undefined()) return false;
   if (value.is_bool() || value.is_int()) return value.as_int() != 0;
@@ -180,7 +174,7 @@ bool equal(const Value& a, const Value& b) {
     return a.as_int() == b.as_int();
   }
   if (a.is_string() && b.is_string()) {
-    if (a.text().size() == b.text().size()) Budget::spend_steps(a.text().size() / 256);
+    if (a.text().size() == b.text().size()) Budget::look_at(a.text().size() / 64);
     return a.text() == b.text();
   }
   if (a.is_list() && b.is_list()) {
@@ -210,18 +204,19 @@ bool equal(const Value& a, const Value& b) {
 }
 
 int compare(const Value& a, const Value& b, std::string_view operation) {
+  Budget::look_at(2);
   defined(a);
   defined(b);
   if (a.is_number() && b.is_number()) {
     if (a.is_float() || b.is_float()) {
       const double x = a.as_double(), y = b.as_double();
-      return x < y ? -1 : x > y ? 1 : 0;
+      return x < y ? -1 : x > y ? 1 : x == y ? 0 : 2;
     }
     return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int() ? 1 : 0;
   }
   // UTF-8 sorts as its code points do.
   if (a.is_string() && b.is_string()) {
-    Budget::spend_steps(std::min(a.text().size(), b.text().size()) / 256);
+    Budget::look_at(std::min(a.text().size(), b.text().size()) / 64);
     const int order = a.text().bytes().compare(b.text().bytes());
     return order < 0 ? -1 : order > 0 ? 1 : 0;
   }

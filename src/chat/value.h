@@ -62,18 +62,16 @@ struct Namespace {
   std::vector<std::pair<std::string, Value>> items;
 };
 
-/// The words in the brackets of a call.
+/// The words in the brackets of a call, as they stand there; arguments.h matches them with what is
+/// called. No name is there twice.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<Text, Value>> named;
 
-  /// Value of parameter `index`, called `name`; null if not given.
-  const Value* get(std::size_t index, std::string_view name) const;
-  /// The parameters are called `names`; those that are left out, or "", take no name. Throws
-  /// TemplateError for more than `most` words, where one of the first `least` is missing, for names
-  /// that are not in `names`, and for a parameter that is given twice.
-  void check(std::string_view what, std::size_t least, std::size_t most,
-             std::initializer_list<std::string_view> names = {}) const;
+  /// Null if there is none.
+  const Value* find(std::string_view name) const;
+  /// Throws TemplateError if the name is there already.
+  void add(const Text& name, const Value& value);
 };
 
 struct Callable {
@@ -154,11 +152,15 @@ class Value {
       data_;
 };
 
+/// Charges a search for `name` among so many, which are compared one by one.
+void spend_search(std::size_t names, std::string_view name);
 /// Throws TemplateError if the value is undefined.
 const Value& defined(const Value& value);
+/// Throws TemplateError if the value can be no key of a mapping.
+const Value& hashable(const Value& value);
 bool is_true(const Value& value);
 bool equal(const Value& a, const Value& b);
-/// -1, 0 or 1. Throws TemplateError for types that have no order.
+/// -1, 0 or 1; 2: not a number is involved. Throws TemplateError for types that have no order.
 int compare(const Value& a, const Value& b, std::string_view operation);
 /// The value's text; TemplateError names `what` if it is none.
 const Text& text_of(const Value& value, std::string_view what);

@@ -1,31 +1,37 @@
 // What may follow "is".
-#include <map>
-
 #include "base/error.h"
+#include "chat/arguments.h"
 #include "chat/interpreter.h"
+#include "chat/python_text.h"
 #include "chat/unicode.h"
 
 namespace coppice::chat {
 namespace {
 
-using Alone = bool (*)(const Value&);
-using OfTwo = bool (*)(const Value&, const Value&);
+// The one argument of a test that compares.
+const Value& other(const Arguments& given) { return Bound(given, "a test", {""}, 1)[0]; }
+
+// Of a test without arguments.
+template <auto holds>
+bool plain(Interpreter&, const Value& value, const Arguments& given) {
+  static_cast<void>(Bound(given, "a test"));
+  return holds(value);
+}
 
 template <int... orders>
-bool ordered(const Value& value, const Value& other) {
-  const int order = compare(value, other, "<");
+bool ordered(Interpreter&, const Value& value, const Arguments& given) {
+  const int order = compare(value, other(given), "<");
   return ((order == orders) || ...);
 }
 
-std::int64_t remainder(const Value& value, const Value& by) {
-  const Value rest = binary("%", value, by);
-  return rest.is_float() ? (rest.as_double() != 0.0 ? 1 : 0) : int_of(rest, "the remainder");
+bool leaves(const Value& value, const Value& by, int rest) {
+  return equal(binary("%", value, by), Value(rest));
 }
 
 bool all_cased(const Value& value, bool upper) {
-  if (!value.is_string()) return false;
   bool any = false;
-  const std::string_view text = value.text().view();
+  const Text written = str(value);
+  const std::string_view text = written.view();
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = first_code_point(text.substr(at));
     if (upper ? is_lower(c.value) : is_upper(c.value)) return false;
@@ -35,56 +41,57 @@ bool all_cased(const Value& value, bool upper) {
   return any;
 }
 
-bool differ(const Value& value, const Value& other) { return !equal(value, other); }
+}  // namespace
 
-const std::map<std::string_view, Alone>& tests_of_one() {
+const Table<Test>& tests() {
+  using I = Interpreter;
   using V = const Value;
-  static const std::map<std::string_view, Alone> all = {
-      {"defined", [](V& v) { return !v.is_undefined(); }},
-      {"undefined", [](V& v) { return v.is_undefined(); }},
-      {"none", [](V& v) { return v.is_none(); }},
-      {"boolean", [](V& v) { return v.is_bool(); }},
-      {"true", [](V& v) { return v.is_bool() && v.as_bool(); }},
-      {"false", [](V& v) { return v.is_bool() && !v.as_bool(); }},
-      {"integer", [](V& v) { return v.is_int(); }},
-      {"float", [](V& v) { return v.is_float(); }},
-      {"number", [](V& v) { return v.is_number(); }},
-      {"string", [](V& v) { return v.is_string(); }},
-      {"mapping", [](V& v) { return v.is_dict(); }},
-      {"callable", [](V& v) { return v.is_callable() || v.is_undefined(); }},
+  using A = const Arguments;
+  static const Test equals = [](I&, V& v, A& a) { return equal(v, other(a)); };
+  static const Test differs = [](I&, V& v, A& a) { return !equal(v, other(a)); };
+  static const Table<Test> all = {
+      {"defined", plain<[](V& v) { return !v.is_undefined(); }>},
+      {"undefined", plain<[](V& v) { return v.is_undefined(); }>},
+      {"none", plain<[](V& v) { return v.is_none(); }>},
+      {"boolean", plain<[](V& v) { return v.is_bool(); }>},
+      {"true", plain<[](V& v) { return v.is_bool() && v.as_bool(); }>},
+      {"false", plain<[](V& v) { return v.is_bool() && !v.as_bool(); }>},
+      {"integer", plain<[](V& v) { return v.is_int(); }>},
+      {"float", plain<[](V& v) { return v.is_float(); }>},
+      {"number", plain<[](V& v) { return v.is_number(); }>},
+      {"string", plain<[](V& v) { return v.is_string(); }>},
+      {"mapping", plain<[](V& v) { return v.is_dict(); }>},
+      {"callable", plain<[](V& v) { return v.is_callable() || v.is_undefined(); }>},
       // Undefined values have a length, 0, and an element method, which throws.
-      {"sequence",
-       [](V& v) {
+      {"sequence", plain<[](V& v) {
          return v.is_string() || (v.is_list() && v.as_list().has_elements()) || v.is_dict() ||
                 v.is_undefined();
-       }},
+       }>},
       {"iterable",
-       [](V& v) { return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined(); }},
-      {"escaped", [](V& v) { return v.is_safe(); }},
-      {"lower", [](V& v) { return all_cased(v, false); }},
-      {"upper", [](V& v) { return all_cased(v, true); }},
-      {"even", [](V& v) { return remainder(v, Value(2)) == 0; }},
-      {"odd", [](V& v) { return remainder(v, Value(2)) == 1; }},
-      {"filter",
-       [](V& v) {
-         const std::string_view word = text_of(v, "a filter").view();
-         return find_text_filter(word) != nullptr || find_sequence_filter(word) != nullptr;
+       plain<[](V& v) { return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined(); }>},
+      {"escaped", plain<[](V& v) { return v.is_safe(); }>},
+      {"lower", plain<[](V& v) { return all_cased(v, false); }>},
+      {"upper", plain<[](V& v) { return all_cased(v, true); }>},
+      {"even", plain<[](V& v) { return leaves(v, Value(2), 0); }>},
+      {"odd", plain<[](V& v) { return leaves(v, Value(2), 1); }>},
+      {"divisibleby", [](I&, V& v, A& a) { return leaves(v, other(a), 0); }},
+      {"in", [](I&, V& v, A& a) { return contains(other(a), v); }},
+      {"sameas",
+       [](I&, V& v, A& a) {
+         const Value& w = other(a);
+         return !v.is_undefined() && v.type_name() == w.type_name() && equal(v, w);
        }},
-      {"test", [](V& v) { return is_test(text_of(v, "a test").view()); }}};
-  return all;
-}
-
-const std::map<std::string_view, OfTwo>& tests_of_two() {
-  using V = const Value;
-  static const std::map<std::string_view, OfTwo> all = {
-      {"divisibleby", [](V& v, V& w) { return remainder(v, w) == 0; }},
-      {"in", [](V& v, V& w) { return contains(w, v); }},
-      {"sameas", [](V& v, V& w) { return v.type_name() == w.type_name() && equal(v, w); }},
-      {"==", equal},
-      {"eq", equal},
-      {"equalto", equal},
-      {"!=", differ},
-      {"ne", differ},
+      {"filter", plain<[](V& v) {
+         return hashable(v).is_string() && find_filter(v.text().view()) != nullptr;
+       }>},
+      {"test", plain<[](V& v) {
+         return hashable(v).is_string() && find(tests(), v.text().view()) != nullptr;
+       }>},
+      {"==", equals},
+      {"eq", equals},
+      {"equalto", equals},
+      {"!=", differs},
+      {"ne", differs},
       {"<", ordered<-1>},
       {"lt", ordered<-1>},
       {"lessthan", ordered<-1>},
@@ -96,30 +103,6 @@ const std::map<std::string_view, OfTwo>& tests_of_two() {
       {">=", ordered<1, 0>},
       {"ge", ordered<1, 0>}};
   return all;
-}
-
-}  // namespace
-
-bool is_test(std::string_view name) {
-  return tests_of_one().contains(name) || tests_of_two().contains(name);
-}
-
-bool run_test(std::string_view name, const Value& value, const Arguments& given) {
-  if (const auto found = tests_of_one().find(name); found != tests_of_one().end()) {
-    given.check(name, 0, 0);
-    return found->second(value);
-  }
-  const auto found = tests_of_two().find(name);
-  if (found == tests_of_two().end()) throw TemplateError(cat("No test named '", name, "'."));
-  given.check(name, 1, 1);
-  return found->second(value, given.positional[0]);
-}
-
-std::vector<std::string_view> test_names() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, test] : tests_of_one()) names.push_back(name);
-  for (const auto& [name, test] : tests_of_two()) names.push_back(name);
-  return names;
 }
 
 }  // namespace coppice::chat

@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "chat/budget.h"
 #include "chat/chat_template.h"
+#include "chat/interpreter.h"
 #include "chat/json.h"
+#include "chat/python_text.h"
 #include "chat/rendering.h"
+#include "chat/unicode.h"
 
 namespace coppice::testing {
 namespace {
@@ -151,7 +155,7 @@ std::string many(const std::string& before, const std::string& behind) {
 }
 
 TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
-  const std::string steps = "more than 2 million steps", bytes = "more than 64 MiB of text";
+  const std::string steps = "more than 2 million steps", bytes = "fills more than 64 MiB";
   const std::string deep = "nest too deep", nested = "nested more than 150 levels";
   struct Case {
     std::string source, wanted;
@@ -193,11 +197,12 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{{ '%999999999d' % 1 }}{{ 'a'.center(10**15) }}", bytes},
       {"{{ 'a'|center(10**15) }}", bytes},
       {"{{ ('a\\n' * 100000)|indent(1000000) }}", bytes},
-      {"{{ messages|tojson(indent=99999999) }}" + repeated("{{ nested|tojson(indent=1000) }}", 99),
-       "rendered"},
-      {"{{ strftime_now('%c' * 1000) }}", "too long"},
+      {"{{ messages|tojson(indent=99999999) }}", bytes},
+      {repeated("{{ nested|tojson(indent=1000) }}", 99), "rendered"},
+      {"{{ strftime_now('%999d') }}", "too long"},
       // Searches that a naive one would take minutes for.
-      {"{% set s = 'a' * 1000000 %}{{ s.rfind('a' * 500000 ~ 'b') }}", steps},
+      {"{% set s = 'a' * 1000000 %}{{ s.rfind('b' ~ 'a' * 500000) }}", steps},
+      {"{% set s = 'a' * 1000000 %}{{ s.rfind('a' * 500000 ~ 'b') }}", "rendered: -1"},
       {"{{ 'abc'|truncate(9223372036854775807, true, '', 9223372036854775807) }}", "rendered: abc"},
       {"{% set s = 'a' * 1000000 %}{% set t = 'a' * 500000 ~ 'b' %}{{ s.find(t) }} {{ t in s }} "
        "{{ s.count(t) }} {{ s.replace(t, '') == s }} {{ s.split(t)|length }}",
@@ -213,6 +218,54 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{% macro m(" + many("a", "=1,") + ") %}{% endmacro %}" + "{% for i in range(99) %}{{ m(" +
            many("a", "=1,") + ") }}{% endfor %}",
        steps},
+      // Text that is made and not kept, and scans.
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{% set t = s ~ s %}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ ('%s'|format(s))[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ ('%s' % s)[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ '{}'.format(s)[0] }}{% endfor %}",
+       bytes},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ (s|tojson)[0] }}{% endfor %}",
+       "more than"},
+      {"{% set s = 'x' * 1000000 %}{% for i in range(999) %}{{ s|attr(s ~ i) }}{% endfor %}",
+       bytes},
+      {"{% for i in range(99999) %}{{ '{:>9999}'.format(1)|length }}{% endfor %}", bytes},
+      {"{{ ('a,' * 4000000).split(',')|length }}", "more than"},
+      {"{{ ('x' * 1000000)|list|length }}", bytes},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s[10**9] }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s is lower }}{% endfor %}", "more than"},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.isalpha() }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s|wordcount }}{% endfor %}", "more than"},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(999) %}{{ s|length }}{% endfor %}", steps},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.count('x') }}{% endfor %}", steps},
+      {"{% set s = 'x' * 999999 %}{{ s.strip('abcdefghi' * 100000 ~ 'x') }}{{ s.strip(s) }}",
+       steps},
+      {"{% set d = dict(range(3000)|batch(2)) %}{% for i in range(99999) %}{{ d.nope }}{% endfor "
+       "%}",
+       steps},
+      {"{% set d = dict(range(3000)|map('string')|batch(2)) %}{% for i in range(99) %}{{ d == d }}"
+       "{% endfor %}",
+       steps},
+      {"{{ namespace(range(20000)|map('string')|batch(2)) }}", steps},
+      {"{% macro m() %}{% endmacro %}{{ m(**dict(range(20000)|map('string')|batch(2))) }}", steps},
+      {repeated("{% with %}", 140) +
+           "{% for i in range(99999) %}{{ nope }}{{ nope }}{{ nope }}{% endfor %}" +
+           repeated("{% endwith %}", 140),
+       steps},
+      // Arguments beyond all bounds.
+      {"{{ 'abc'|truncate(1000000, leeway=-2000000) }}", "expected leeway >= 0"},
+      {"{{ 'x'|batch(fill_with=2) }}", "batch needs 'linecount'"},
+      {"{{ 'x'|slice(fill_with=2) }}", "slice needs 'slices'"},
+      {"{{ 'x'|batch(2, linecount=2) }}", "batch got 'linecount' twice"},
+      {"{{ dict(a=1, **{'a': 2}) }}", "'a' is given twice"},
+      {"{{ 'a'.zfill(-9223372036854775807 - 1) }}{{ 'a'.center(-9223372036854775807 - 1) }}"
+       "{{ 'a'[-9223372036854775807 - 1:] }}{{ 'abc'.find('c', -9223372036854775807 - 1) }}",
+       "rendered: aaa2"},
+      {"{{ '\t'.expandtabs(9223372036854775807) }}", "out of range"},
+      {"{{ ''.center(4611686018427387904, '\U0001f600') }}", bytes},
+      {"{{ {}['x' * 30000000] }}", "rendered: "},
       {"{{ 1e300|int }}", "leaves the range"},
       {"{{ '%d' % 1e300 }}", "leaves the range"},
       {"{{ '{:x}'.format(-1e19) }}", "leaves the range"},
@@ -220,51 +273,6 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{% set ns = namespace(t=1) %}{% for i in range(500) %}{% set ns.t = namespace(t=ns.t) %}"
        "{% endfor %}{{ ns.t }}{% set ns.t = ns %}{{ ns }}",
        "rendered: <Namespace><Namespace>"},
-      // Bytes that are made by other ways than + and *.
-      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
-       "{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
-       bytes},
-      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
-       "{% set ns.t = '%s%s'|format(ns.t, ns.t) %}{% endfor %}",
-       "more than"},
-      {"{% set ns = namespace(t='xxxxxxxx') %}{% for i in range(99) %}"
-       "{% set ns.t = '{0}{0}'.format(ns.t) %}{% endfor %}",
-       "more than"},
-      {"{% set s = 'x' * 1000000 %}{{ ([s] * 1000)|tojson }}", "more than"},
-      {"{% set s = 'x' * 1000000 %}{{ [s] * 1000 }}", "more than"},
-      {"{% set s = 'x' * 1000000 %}{{ range(1000)|tojson(indent=s) if false else "
-       "([1] * 1000)|tojson(indent=s) }}",
-       bytes},
-      {"{% set s = 'x' * 1000000 %}{% for i in range(1000) %}{% set t = d|attr(s) %}{% endfor %}",
-       "more than"},
-      {"{% set s = 'x' * 1000000 %}{% for i in range(1000) %}{% set t = s|upper %}{% endfor %}",
-       "more than"},
-      {"{% set s = 'x' * 1000000 %}{% set t = s|list %}", "more than"},
-      {"{{ range(99999)|map('string')|list|length }}", "rendered: 99999"},
-      // Looking, too.
-      {"{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% if s[10**9] %}{% endif %}"
-       "{% endfor %}",
-       steps},
-      {"{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% if s is lower %}{% endif %}"
-       "{% endfor %}",
-       steps},
-      {"{% set s = 'x' * 1000000 %}{% set t = 'y' * 1000000 ~ 'x' %}{% for i in range(99999) %}"
-       "{% set u = s.strip(t) %}{% endfor %}",
-       "more than"},
-      {"{% set s = 'x' * 1000000 %}{% for i in range(99999) %}{% set u = ''.strip(s) %}"
-       "{% endfor %}",
-       "more than"},
-      {"{% set m = dict(" + many("a", "=1,") +
-           ") %}{% for i in range(99) %}"
-           "{% set n = namespace(**m) %}{% endfor %}",
-       steps},
-      {repeated("{% with %}", 140) + "{% for i in range(99999) %}{% if a or b or c or d %}" +
-           "{% endif %}{% endfor %}" + repeated("{% endwith %}", 140),
-       steps},
-      {"{{ ('{a}' * 1000000).format(" + many("b", "=1,") + "a=1) }}", "more than"},
-      {"{% set m = dict(" + many("a", "=1,") + ") %}{{ ('%(a1999)s' * 1000000) % m }}", steps},
-      {"{% set l = ['map'] * 700000 %}{{ 'x'|map(*l)|list }}", "more than"},
-      {"{% set l = ['map'] * 1000 %}{{ 'x'|map(*l)|list }}", "nest too deep"},
   };
   for (const Case& one : cases) {
     const std::string said = refusal(one.source);
@@ -273,14 +281,47 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
   }
 }
 
-// Long messages may be copied, and looked through, as often as short ones.
-TEST(ChatTemplate, GivesLongMessagesRoom) {
-  const std::string text(8'000'000, 'x');
+// What a template may take grows with the conversation.
+TEST(ChatTemplate, RendersLongConversations) {
   const std::string source =
-      "{% for m in messages %}{% if m is string and 'yy' not in m and not m.startswith('z') %}"
-      "{{ '<|user|>' + m|trim + '<|end|>' }}{{ m.split('y')[-1]|trim ~ m[:-1] }}{% endif %}"
+      "{% for m in messages %}{% if m.content is string and m.content.startswith('x') %}"
+      "{% set text = m.content.split('</think>')[-1].lstrip('\\n') %}"
+      "{{ '<' ~ m.role + '>' + text|trim + '\\n' }}{% elif 'tool' in m.content %}"
+      "{{ m|tojson(indent=2) }}{% else %}{{ m.content|replace('a', 'b')|upper }}{% endif %}"
       "{% endfor %}";
-  EXPECT_EQ(render(source, "{\"messages\": [\"" + text + "\"]}").size(), 3 * text.size() + 14);
+  const std::string text(std::size_t{8} << 20, 'y');
+  const auto message = [](const std::string& content) {
+    return R"({"role": "user", "content": ")" + content + R"("},)";
+  };
+  const std::string long_ones =
+      message("x" + text) + message("tool" + text) + message("a" + text) + message("");
+  const auto conversation = [](const std::string& messages) {
+    return "{\"messages\": [" + messages.substr(0, messages.size() - 1) + "]}";
+  };
+  EXPECT_GT(render(source, conversation(long_ones)).size(), 3 * text.size());
+  EXPECT_GT(render(source, conversation(repeated(message("x y"), 50'000))).size(), 499'999u);
+}
+
+// The same work takes the same budget, wherever the text is made or looked at.
+TEST(ChatTemplate, ChargesWhatIsMadeAndLookedAt) {
+  const chat::Text text(std::string(100'000, 'x'));
+  const auto bytes = [&](const auto& work) {
+    const chat::Budget budget(1'000'000, std::size_t{1} << 30);
+    work();
+    return (std::size_t{1} << 30) - budget.bytes_left();
+  };
+  const auto steps = [&](const auto& work) {
+    const chat::Budget budget(1'000'000, std::size_t{1} << 30);
+    work();
+    return 1'000'000 - budget.steps_left();
+  };
+  EXPECT_EQ(bytes([&] { chat::Text copy(text); }), text.size());
+  EXPECT_EQ(bytes([&] { text.substr(5, 7); }), 7u);
+  EXPECT_GE(bytes([&] { chat::html_escaped(text); }), text.size());
+  EXPECT_GE(steps([&] { chat::length(text.view()); }), text.size() / 16 / 16);
+  EXPECT_GE(steps([&] { chat::find_text(text.view(), "z"); }), text.size() / 8 / 16);
+  EXPECT_GE(steps([&] { chat::find_last_text(text.view(), "z"); }), text.size() / 8 / 16);
+  EXPECT_GE(steps([&] { chat::with_case(text, chat::Case::upper); }), text.size() / 16);
 }
 
 TEST(ChatTemplate, RefusesWhatIsNoText) {
