@@ -17,8 +17,11 @@ class Snapshot {
  public:
   Snapshot(const workload::TreeTemplate& tree, const workload::Span& span, std::int64_t iteration)
       : children_(tree.nodes.size()), tokens_(tree.nodes.size(), -1) {
-    for (const std::int32_t node : span.above) {
-      tokens_[index(node)] = tree.nodes[index(node)].tokens;
+    for (const std::int32_t node : span.writing) {
+      for (std::int32_t up = tree.nodes[index(node)].parent; up >= 0;
+           up = tree.nodes[index(up)].parent) {
+        tokens_[index(up)] = tree.nodes[index(up)].tokens;
+      }
     }
     for (const std::int32_t node : span.writing) {
       tokens_[index(node)] = iteration - tree.nodes[index(node)].begin;

@@ -23,8 +23,8 @@ bool is_still(const FileHandle& handle, const std::filesystem::path& path) {
 
 }  // namespace
 
-FileHandle open_locked(const std::filesystem::path& path) {
-  FileHandle handle = open_file(path, O_RDWR | O_CREAT);
+FileHandle open_locked(const std::filesystem::path& path, int flags) {
+  FileHandle handle = open_file(path, O_RDWR | O_CREAT | flags);
   int locked = 0;
   do {
     locked = ::flock(handle.get(), LOCK_EX | LOCK_NB);
@@ -68,6 +68,10 @@ void AppendedFile::cut(std::uintmax_t bytes) {
 
 void AppendedFile::sync() {
   if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno, when_full_);
+}
+
+void AppendedFile::remove() {
+  if (is_still(handle_, path_)) ::unlink(path_.c_str());
 }
 
 }  // namespace coppice

@@ -10,9 +10,10 @@
 namespace coppice {
 
 /// Opens `path`, creating it if it is missing, and locks it until the handle is gone (the system
-/// unlocks it when the process ends, however it ends). A handle without a descriptor: another one
-/// holds it. Throws Error(failure) if it cannot be opened or locked.
-FileHandle open_locked(const std::filesystem::path& path);
+/// unlocks it when the process ends, however it ends). `flags` are further ones of open(2). A
+/// handle without a descriptor: another one holds it. Throws Error(failure) if it cannot be opened
+/// or locked.
+FileHandle open_locked(const std::filesystem::path& path, int flags = 0);
 
 /// One process and one thread at a time.
 class AppendedFile {
@@ -28,6 +29,8 @@ class AppendedFile {
   void cut(std::uintmax_t bytes);
   /// Waits until all is on the disk. Throws Error(failure).
   void sync();
+  /// Removes the file, unless another has taken its name.
+  void remove();
 
   const std::filesystem::path& path() const { return path_; }
 

@@ -107,17 +107,15 @@ void sync_folder(const fs::path& folder) {
   }
 }
 
-void write_file(const fs::path& path, std::string_view text, const char* when_full) {
-  const Resolved place = resolve(path);
-  if (place.descriptor >= 0) return write_into(place.descriptor, path, text, when_full);
+namespace {
+
+void replace(const fs::path& path, const fs::path& place, std::string_view text,
+             const char* when_full) {
   struct stat old = {};
-  const bool exists = ::stat(path.c_str(), &old) == 0;
+  const bool exists = ::lstat(place.c_str(), &old) == 0;
   if (!exists && errno != ENOENT) throw_write_failure(path, errno, when_full);
-  if (exists && !S_ISREG(old.st_mode)) {
-    return write_into(open_file(path, O_WRONLY, when_full).get(), path, text, when_full);
-  }
   // Renaming asks the folder alone: a file that may not be written stays as it is.
-  if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) {
+  if (exists && ::faccessat(AT_FDCWD, place.c_str(), W_OK, AT_EACCESS) != 0) {
     throw_write_failure(path, errno, when_full);
   }
   fs::path beside;
@@ -128,7 +126,7 @@ void write_file(const fs::path& path, std::string_view text, const char* when_fu
   {
     int descriptor = -1;
     do {
-      beside = name_beside(place.path);
+      beside = name_beside(place);
       descriptor = open_again(beside, O_WRONLY | O_CREAT | O_EXCL);
     } while (descriptor < 0 && errno == EEXIST);  // another machine's, on a shared disk
     const FileHandle file(descriptor);
@@ -144,8 +142,37 @@ void write_file(const fs::path& path, std::string_view text, const char* when_fu
     }
     if (!write_all(descriptor, text) || ::fsync(descriptor) != 0) fail(errno);
   }
-  if (::rename(beside.c_str(), place.path.c_str()) != 0) fail(errno);
-  sync_folder(place.path.parent_path());
+  if (::rename(beside.c_str(), place.c_str()) != 0) fail(errno);
+  sync_folder(place.parent_path());
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, std::string_view text, const char* when_full) {
+  const Resolved place = resolve(path);
+  if (place.descriptor >= 0) return write_into(place.descriptor, path, text, when_full);
+  struct stat old = {};
+  const bool exists = ::stat(path.c_str(), &old) == 0;
+  if (!exists && errno != ENOENT) throw_write_failure(path, errno, when_full);
+  if (exists && !S_ISREG(old.st_mode)) {
+    return write_into(open_file(path, O_WRONLY, when_full).get(), path, text, when_full);
+  }
+  replace(path, place.path, text, when_full);
+}
+
+void require_own_name(const fs::path& path) {
+  struct stat there = {};
+  if (::lstat(path.c_str(), &there) != 0 || S_ISREG(there.st_mode)) return;
+  throw_failure(cat(path.string(),
+                    S_ISLNK(there.st_mode)   ? ": is a symbolic link"
+                    : S_ISDIR(there.st_mode) ? ": is a folder"
+                                             : ": not a regular file",
+                    "; move it away"));
+}
+
+void write_own_file(const fs::path& path, std::string_view text, const char* when_full) {
+  require_own_name(path);
+  replace(path, path, text, when_full);
 }
 
 void require_writable(const fs::path& path) {
@@ -213,8 +240,10 @@ FileHandle open_to_read(const fs::path& path, const std::string& what, const cha
 
 std::string read_file(const fs::path& path, const std::string& what, std::uintmax_t most,
                       const char* remedy) {
-  const FileHandle file = open_to_read(path, what, remedy);
-  const std::string name = name_of(path, what);
+  return read_file(open_to_read(path, what, remedy), name_of(path, what), most);
+}
+
+std::string read_file(const FileHandle& file, const std::string& name, std::uintmax_t most) {
   const std::uintmax_t bytes = size_of_regular(file, name);
   if (bytes > most) {
     throw_failure(cat(name, ": ", bytes, " bytes are more than the ", most,
@@ -222,7 +251,8 @@ std::string read_file(const fs::path& path, const std::string& what, std::uintma
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
   for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::read(file.get(), text.data() + done, text.size() - done);
+    const ssize_t n =
+        ::pread(file.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -46,9 +47,18 @@ void sync_folder(const std::filesystem::path& folder);
 void write_file(const std::filesystem::path& path, std::string_view text,
                 const char* when_full = free_space);
 
+/// The same for a name that the program makes up in a folder: what stands there and is no regular
+/// file is not ours. It is neither followed nor written into nor replaced, but refused.
+void write_own_file(const std::filesystem::path& path, std::string_view text,
+                    const char* when_full = free_space);
+
 /// Throws Error(failure), as write_file() would, for what stands against it beforehand: a folder
 /// that is missing or may not be written, a folder of this name, a file that may not be written.
 void require_writable(const std::filesystem::path& path);
+
+/// Throws Error(failure) where a name that the program makes up is taken by what is no regular
+/// file.
+void require_own_name(const std::filesystem::path& path);
 
 /// Whether the folder has such an entry, if only a symbolic link to nothing or a file that may not
 /// be looked at: what is there must not be taken for absent.
@@ -66,6 +76,10 @@ FileHandle open_to_read(const std::filesystem::path& path, const std::string& wh
 /// file that is not there.
 std::string read_file(const std::filesystem::path& path, const std::string& what,
                       std::uintmax_t most, const char* remedy = "check its name");
+
+/// The same of a regular file that is open, from its beginning; `name` begins its messages.
+std::string read_file(const FileHandle& file, const std::string& name,
+                      std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
 
 /// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`, which
 /// for a full disk is `when_full`.

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <utility>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "base/stopwatch.h"
@@ -251,14 +252,17 @@ class Run {
   }
 
   void put(std::size_t index, const Json& text, const Room& lacked, bool failed) {
+    // What comes first tells BatchOutput that even a torn line is ours.
     Json json = {{"index", index}};
-    if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
-    json.update(text);
     json["batch_seed"] = batch_.follows_seed ? Json(batch_.seed) : Json();
     json["request"] = batch_.requests[index];
+    if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
+    json.update(text);
     if (lacked.kv_tokens > 0) json["lacked"]["kv_tokens"] = lacked.kv_tokens;
     if (lacked.context_length > 0) json["lacked"]["context_length"] = lacked.context_length;
-    output_.put(index, json_line(json), failed);
+    std::string line = json_line(json);
+    line.pop_back();
+    output_.put(index, with_checksum(line) + "\n", failed);
     advance(index, 1.0);
   }
 

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "base/appended_file.h"
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
@@ -19,39 +19,32 @@
 namespace coppice::cli {
 namespace {
 
-// All lines begin so; what a file that does not holds is not ours to cut.
 constexpr std::string_view line_start = "{\"index\":";
 
-bool may_be_torn(std::string_view tail) {
-  return tail.substr(0, line_start.size()) == line_start.substr(0, tail.size());
+/// What a line begins with, of itself and then of others:
+/// `{"index":N,"batch_seed":S,"request":"R"`. Its size; 0 for what does not begin so, npos for what
+/// may and ends before.
+std::size_t head_of(std::string_view line) {
+  std::string_view rest = line;
+  bool complete = true;
+  const auto take = [&](std::string_view expected) {
+    complete = rest.size() >= expected.size();
+    const bool fits = rest.starts_with(expected.substr(0, rest.size()));
+    rest.remove_prefix(std::min(rest.size(), expected.size()));
+    return fits;
+  };
+  const auto skip = [&](std::string_view characters) {
+    rest.remove_prefix(std::min(rest.size(), rest.find_first_not_of(characters)));
+    return true;
+  };
+  const bool fits = take(line_start) && skip("0123456789") && take(",\"batch_seed\":") &&
+                    skip("0123456789nul") && take(",\"request\":\"") && skip("0123456789abcdef") &&
+                    take("\"");
+  if (!fits) return 0;
+  return complete ? line.size() - rest.size() : std::string_view::npos;
 }
 
-/// Calls `take` with every whole line; what it throws is told of the file and line. Sets the bytes
-/// of these lines; behind them may be a torn one.
-template <typename Take>
-void read_lines(const std::string& file, const char* what, const char* remedy,
-                std::uintmax_t& whole, const Take& take) {
-  const std::string text = read_file(file, what, std::numeric_limits<std::uintmax_t>::max());
-  std::string_view rest = text;
-  std::size_t number = 1;
-  for (auto end = rest.find('\n'); end != rest.npos; end = rest.find('\n'), ++number) {
-    try {
-      take(rest.substr(0, end));
-    } catch (const Error& error) {
-      throw_failure(cat(what, " ", quote(file), " line ", number, error.what()));
-    }
-    rest.remove_prefix(end + 1);
-  }
-  if (!may_be_torn(rest)) {
-    throw_failure(cat(what, " ", quote(file), " line ", number, ": no line of a batch; ", remedy));
-  }
-  whole = text.size() - rest.size();
-}
-
-constexpr const char* damaged =
-    ": changed after it was written; restore it, or cut the file off before it, and the texts from "
-    "there on are written again";
-
+constexpr const char* other_file = "name another file";
 constexpr const char* remove_waiting =
     "move it away or remove it (texts that only it holds are written again)";
 
@@ -66,84 +59,106 @@ BatchOutput::BatchOutput(const std::string& file) {
     throw_failure(cat("output ", quote(file),
                       ": not a regular file; name one, or leave out --output and redirect"));
   }
-  FileHandle handle = open_locked(file);
-  if (handle.get() < 0) {
+  waiting_path_ = file + ".waiting";
+  const auto waiting = std::filesystem::symlink_status(waiting_path_, ignored).type();
+  const auto refuse_waiting = [&](const char* what) {
+    throw_failure(cat("output ", quote(waiting_path_.string()), what, remove_waiting));
+  };
+  if (waiting != std::filesystem::file_type::not_found) {
+    if (waiting != std::filesystem::file_type::regular) refuse_waiting(": not a regular file; ");
+    if (::access(waiting_path_.c_str(), R_OK | W_OK) != 0) {
+      refuse_waiting(": cannot be read and written; ");
+    }
+  }
+  Found found = {file, open_locked(file), other_file};
+  if (found.handle.get() < 0) {
     throw_failure(cat("output ", quote(file),
                       ": another process writes it; wait for its end, or name another file"));
   }
-  std::uintmax_t whole = 0;
-  constexpr const char* remedy = "name another file";
-  read_lines(file, "output", remedy, whole, [&](std::string_view line) {
-    std::uint64_t index = 0;
-    StoredText stored = read(line, index, remedy);
-    if (index != written_.size()) throw_failure(damaged);
+  read(found, [&](std::uint64_t index, std::string_view, StoredText stored) {
+    if (index != written_.size()) return false;
     written_.push_back(std::move(stored));
+    return true;
   });
   next_ = written_.size();
-  waiting_path_ = file + ".waiting";
-  if (type == std::filesystem::file_type::not_found) {
-    std::filesystem::remove(waiting_path_, ignored);  // of an output that somebody removed
-  } else if (is_there(waiting_path_)) {
-    open_waiting();
-  }
-  file_.emplace(file, std::move(handle), whole);
-}
-
-void BatchOutput::open_waiting() {
-  std::error_code ignored;
-  const auto type = std::filesystem::status(waiting_path_, ignored).type();
-  const bool writable = ::faccessat(AT_FDCWD, waiting_path_.c_str(), R_OK | W_OK, AT_EACCESS) == 0;
-  if (type != std::filesystem::file_type::not_found &&
-      (type != std::filesystem::file_type::regular || !writable)) {
-    throw_failure(cat("output ", quote(waiting_path_.string()),
-                      writable ? ": not a regular file; " : ": cannot be read and written; ",
-                      remove_waiting));
-  }
-  FileHandle handle = open_file(waiting_path_, O_RDWR | O_CREAT);
-  std::uintmax_t whole = 0;
-  read_lines(waiting_path_.string(), "output", remove_waiting, whole, [&](std::string_view line) {
-    std::uint64_t index = 0;
-    StoredText stored = read(line, index, remove_waiting);
-    if (index >= next_) waiting_[index] = {std::string(line) + "\n", std::move(stored)};
+  found_.push_back(std::move(found));
+  if (waiting == std::filesystem::file_type::not_found) return;
+  Found waits = {waiting_path_, open_file(waiting_path_, O_RDWR | O_NOFOLLOW), remove_waiting};
+  read(waits, [&](std::uint64_t index, std::string_view line, StoredText stored) {
+    waiting_[index] = {cat(line, "\n"), std::move(stored)};
+    return true;
   });
-  waiting_file_.emplace(waiting_path_, std::move(handle), whole);
+  found_.push_back(std::move(waits));
 }
 
-StoredText BatchOutput::read(std::string_view line, std::uint64_t& index, const char* remedy) {
-  if (!line.starts_with(line_start)) throw_failure(cat(": no line of a batch; ", remedy));
+void BatchOutput::read(Found& found, const Take& take) {
+  const std::string name = cat("output ", quote(found.path.string()));
+  const std::string text = read_file(found.handle, name);
+  const auto refuse = [&](std::int64_t number, std::string_view line) {
+    throw_failure(
+        cat(name, " line ", number,
+            head_of(line) == 0 && !line.starts_with(line_start)
+                ? cat(": no line of a batch; ", found.remedy)
+                : cat(": changed after it was written, or another version's; restore it, ",
+                      found.remedy,
+                      ", or cut it off before this line, and the texts from there on are written "
+                      "again")));
+  };
+  LineUses uses;
+  uses.refuse = refuse;
+  std::int64_t lines = 0;
+  uses.take = [&](std::int64_t number, const std::string& object) {
+    lines = number;
+    const std::optional<Stored> stored = stored_in(object);
+    const bool taken = stored && take(stored->index, with_checksum(object), stored->text);
+    if (!taken) refuse(number, object);
+  };
+  found.whole = read_checked_lines(text, uses);
+  const std::string_view torn = std::string_view(text).substr(found.whole);
+  const std::size_t head = head_of(torn);
+  if (head == 0 && !torn.empty()) refuse(lines + 1, torn);
+  if (!torn.empty() && head != torn.npos) found.torn = stored_in(cat(torn.substr(0, head), "}"));
+}
+
+std::optional<BatchOutput::Stored> BatchOutput::stored_in(const std::string& object) {
   try {
-    const JsonObject object = parse_json_object(line, "");
-    index = object->at("index").get<std::uint64_t>();
-    const auto& seed = object->at("batch_seed");
+    const JsonObject json = parse_json_object(object, "");
+    const auto& seed = json->at("batch_seed");
     if (!seed_ && !seed.is_null()) seed_ = seed.get<std::uint64_t>();
-    StoredText stored = {object->at("request").get<std::string>(), object->contains("error")};
-    if (const auto lacked = object->find("lacked"); lacked != object->end()) {
+    StoredText stored = {json->at("request").get<std::string>(), json->contains("error")};
+    if (const auto lacked = json->find("lacked"); lacked != json->end()) {
       stored.lacked.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});
       stored.lacked.context_length = lacked->value("context_length", std::int64_t{0});
     }
-    return stored;
+    return Stored{json->at("index").get<std::uint64_t>(), std::move(stored)};
   } catch (const nlohmann::json::exception&) {
-    throw_failure(damaged);
+    return std::nullopt;
   } catch (const Error&) {
-    throw_failure(damaged);
+    return std::nullopt;
   }
 }
 
 void BatchOutput::require(const std::vector<std::string>& requests) {
-  if (written_.size() > requests.size()) {
-    throw_usage(cat("output ", quote(file_->path().string()), " holds ", written_.size(),
-                    " texts, the batch ", requests.size(),
-                    "; give the batch that it was made from, or name another --output"));
+  const auto check = [&](const Found& found, std::uint64_t index, const StoredText& stored) {
+    if (index < requests.size() && stored.request == requests[index]) return;
+    throw_usage(cat("output ", quote(found.path.string()), ": text ", index,
+                    index < requests.size()
+                        ? " was made from another prompt, or with other options or models"
+                        : cat(" is there, the batch has ", requests.size()),
+                    "; give the same batch and options to go on, or name another --output"));
+  };
+  if (found_.empty()) return;
+  for (std::size_t i = 0; i < written_.size(); ++i) check(found_[0], i, written_[i]);
+  for (const auto& [index, line] : waiting_) check(found_.back(), index, line.stored);
+  for (const Found& found : found_) {
+    if (found.torn) check(found, found.torn->index, found.torn->text);
   }
-  for (std::size_t i = 0; i < written_.size(); ++i) {
-    if (written_[i].request == requests[i]) continue;
-    throw_usage(cat("output ", quote(file_->path().string()), " line ", i + 1,
-                    ": made from another prompt, or with other options or models; give the same "
-                    "ones to go on, or name another --output"));
+  // All is of this batch; what is torn may go.
+  file_.emplace(found_[0].path, std::move(found_[0].handle), found_[0].whole);
+  if (found_.size() > 1) {
+    waiting_file_.emplace(found_[1].path, std::move(found_[1].handle), found_[1].whole);
   }
-  std::erase_if(waiting_, [&](const auto& entry) {
-    return entry.first >= requests.size() || entry.second.stored.request != requests[entry.first];
-  });
+  waiting_.erase(waiting_.begin(), waiting_.lower_bound(next_));
   flush();
 }
 
@@ -180,11 +195,10 @@ void BatchOutput::write_again(const std::vector<std::size_t>& texts) {
   const std::size_t first = texts.front();
   if (first < next_) {
     // At every moment the two files together hold all lines.
-    const std::string all =
-        read_file(file_->path(), "output", std::numeric_limits<std::uintmax_t>::max());
+    const std::string all = read_file(file_->path(), "output", UINTMAX_MAX);
     std::size_t begin = 0;
     for (std::size_t i = 0; i < first; ++i) begin = all.find('\n', begin) + 1;
-    if (!waiting_file_) open_waiting();
+    if (!waiting_file_) make_waiting();
     waiting_file_->append(std::string_view(all).substr(begin));
     waiting_file_->sync();
     file_->cut(begin);
@@ -209,7 +223,7 @@ void BatchOutput::put(std::size_t index, std::string line, bool failed) {
   }
   if (index != next_ && file_ && waits_on_disk_) {
     try {
-      if (!waiting_file_) open_waiting();
+      if (!waiting_file_) make_waiting();
       waiting_file_->append(line);
     } catch (const Error&) {
       waits_on_disk_ = false;  // it still waits in memory
@@ -217,6 +231,11 @@ void BatchOutput::put(std::size_t index, std::string line, bool failed) {
   }
   waiting_[index] = {std::move(line), {"", failed}};
   flush();
+}
+
+void BatchOutput::make_waiting() {
+  constexpr int anew = O_RDWR | O_CREAT | O_EXCL;  // nothing that appeared meanwhile
+  waiting_file_.emplace(waiting_path_, open_file(waiting_path_, anew), 0);
 }
 
 void BatchOutput::write(std::string_view lines) {
@@ -228,22 +247,15 @@ void BatchOutput::write(std::string_view lines) {
 }
 
 void BatchOutput::flush() {
-  std::string ready;
-  auto last = waiting_.begin();
-  std::size_t count = 0;
-  for (; last != waiting_.end() && last->first == next_ + count; ++last, ++count) {
-    ready += last->second.text;
-  }
-  if (count > 0) write(ready);
-  for (auto line = waiting_.begin(); line != last; ++line) {
+  for (auto line = waiting_.begin(); line != waiting_.end() && line->first == next_; ++next_) {
+    write(line->second.text);
     written_.push_back(std::move(line->second.stored));
+    line = waiting_.erase(line);
   }
-  waiting_.erase(waiting_.begin(), last);
-  next_ += count;
   if (!waiting_.empty() || !taken_back_.empty() || !waiting_file_) return;
+  file_->sync();  // not even a power cut may lose what waited
+  waiting_file_->remove();
   waiting_file_.reset();
-  std::error_code ignored;
-  std::filesystem::remove(waiting_path_, ignored);
 }
 
 void BatchOutput::finish() {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,14 +32,14 @@ class BatchOutput {
  public:
   /// Standard output if `file` is empty. Else opens or creates the file, keeps other processes out
   /// and reads what a run that was ended early left, there and in FILE.waiting, where lines are
-  /// that ended before one in front of them; a torn last line is cut off. Throws Error(failure),
-  /// with the files as they were: another process writes them, or they hold what no batch wrote.
+  /// that ended before one in front of them. Throws Error(failure), with the files as they were:
+  /// another process writes them, or they hold what no batch wrote.
   explicit BatchOutput(const std::string& file);
 
   /// The common seed of the texts that are there, if some follow it.
   std::optional<std::uint64_t> seed() const { return seed_; }
-  /// Checks that what is there answers the first of `requests`. Throws Error(usage). What waits
-  /// and answers none of them is dropped.
+  /// Checks that what is there answers `requests`: in the file the first of them. Throws
+  /// Error(usage), with the files as they were. Only then a torn last line is cut off.
   void require(const std::vector<std::string>& requests);
 
   /// Whether the line of text `index` is there, written or waiting.
@@ -68,12 +69,28 @@ class BatchOutput {
     std::string text;
     StoredText stored;
   };
-  void open_waiting();
-  StoredText read(std::string_view line, std::uint64_t& index, const char* remedy);
+  struct Stored {
+    std::uint64_t index = 0;
+    StoredText text;
+  };
+  /// A file that was there, or was made: nothing of it is changed before all is known to be ours.
+  struct Found {
+    std::filesystem::path path;
+    FileHandle handle;
+    const char* remedy;  ///< if it is not
+    std::uintmax_t whole = 0;
+    std::optional<Stored> torn = {};  ///< of the line behind `whole`, if it says so much
+  };
+  /// Takes a line; false: it has no place there.
+  using Take = std::function<bool(std::uint64_t index, std::string_view line, StoredText stored)>;
+  void read(Found& found, const Take& take);
+  std::optional<Stored> stored_in(const std::string& object);
+  void make_waiting();
   void write(std::string_view lines);
   void flush();
   const StoredText& stored(std::size_t index) const;
 
+  std::vector<Found> found_;  ///< the file and FILE.waiting, until require()
   std::optional<AppendedFile> file_;
   std::filesystem::path waiting_path_;
   std::optional<AppendedFile> waiting_file_;  ///< once something has to wait

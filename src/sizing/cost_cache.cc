@@ -1,6 +1,8 @@
 #include "sizing/cost_cache.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "sizing/constants.h"
 
 namespace coppice {
@@ -60,14 +63,36 @@ fs::path file_of(const fs::path& folder, const std::string& key) {
   return folder / name.str();
 }
 
+bool is_regular(const fs::path& file) {
+  std::error_code ignored;
+  return fs::symlink_status(file, ignored).type() == fs::file_type::regular;
+}
+
+// Ours for sure: named for what it holds.
+bool is_table(const fs::path& file) {
+  struct stat about = {};
+  if (::lstat(file.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return false;
+  if (about.st_uid != ::geteuid()) return false;
+  try {
+    const auto table = read_cost_table(file, std::nullopt);
+    return table && file_of(file.parent_path(), table->fingerprint) == file;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // `kept` may be as old as the others, by the clock of its disk.
 void drop_oldest(const fs::path& folder, const fs::path& kept) {
-  std::error_code ignored;
+  std::error_code ignored, error;
   std::vector<std::pair<fs::file_time_type, fs::path>> tables;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path() == kept || entry.path().filename().string().rfind(prefix, 0) != 0) continue;
-    tables.emplace_back(fs::last_write_time(entry.path(), ignored), entry.path());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path& file = entry->path();
+    if (file == kept || !file.filename().string().starts_with(prefix)) continue;
+    tables.emplace_back(fs::last_write_time(file, ignored), file);
   }
+  if (tables.size() <= SizingConstants::most_tables) return;
+  std::erase_if(tables, [](const auto& table) { return !is_table(table.second); });
   std::sort(tables.begin(), tables.end());
   for (std::size_t i = 0; i + SizingConstants::most_tables < tables.size(); ++i) {
     fs::remove(tables[i].second, ignored);
@@ -126,7 +151,7 @@ std::string cost_cache_key(const EngineOptions& options, const LoadedModel& targ
 }
 
 std::optional<CostTable> cached_costs(const fs::path& folder, const std::string& key) {
-  if (folder.empty()) return std::nullopt;
+  if (folder.empty() || !is_regular(file_of(folder, key))) return std::nullopt;
   try {
     return read_cost_table(file_of(folder, key), key);
   } catch (const Error&) {
@@ -139,10 +164,10 @@ void cache_costs(const fs::path& folder, const std::string& key, CostTable table
   const fs::path file = file_of(folder, key);
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error || (fs::exists(file, error) && !fs::is_regular_file(file, error))) return;
+  if (error) return;
   table.fingerprint = key;
   try {
-    write_cost_table(file, table);
+    write_own_file(file, text_of(table));
   } catch (const Error&) {
     return;
   }

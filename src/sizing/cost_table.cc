@@ -169,13 +169,17 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
   return table;
 }
 
-void write_cost_table(const std::filesystem::path& file, const CostTable& table) {
+std::string text_of(const CostTable& table) {
   Json json = {{"fingerprint", table.fingerprint},
                {"target", to_json(table.target)},
                {"draft", to_json(table.draft)}};
   if (!table.first_draft.points().empty()) json["first_draft"] = to_json(table.first_draft);
   if (table.doubts > 0) json["doubts"] = table.doubts;
-  write_file(file, json.dump(1) + "\n");
+  return json.dump(1) + "\n";
+}
+
+void write_cost_table(const std::filesystem::path& file, const CostTable& table) {
+  write_file(file, text_of(table));
 }
 
 }  // namespace coppice

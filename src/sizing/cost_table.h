@@ -77,5 +77,7 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
                                          const std::optional<std::string>& fingerprint);
 /// Writes beside the file and renames, so that a full disk leaves no half table.
 void write_cost_table(const std::filesystem::path& file, const CostTable& table);
+/// What it writes.
+std::string text_of(const CostTable& table);
 
 }  // namespace coppice

@@ -3,6 +3,7 @@
 #include <set>
 #include <system_error>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/json_file.h"
 #include "study/report/rows.h"

@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace coppice::workload {
-namespace {
-
-std::int64_t pieces_of(std::int64_t tokens) { return (tokens + group_tokens - 1) / group_tokens; }
-
-}  // namespace
-
 const char* name_of(Plan plan) {
   switch (plan) {
     case Plan::flatten:
@@ -50,34 +44,26 @@ PlanReads& PlanReads::operator+=(const PlanReads& other) {
 
 PlanReads reads_by(Plan plan, const TreeTemplate& tree, bool copies) {
   PlanReads sum;
-  std::vector<std::int64_t> runs, before;  // lengths that are read; of written nodes before a span
+  const bool by_query = copies || plan == Plan::radix;
+  const std::vector<std::int64_t> path = tokens_above(tree);
+  std::vector<std::int64_t> before;  // lengths of written nodes before a span
   for_each_span(tree, [&](const Span& span) {
-    const bool by_query = copies || plan == Plan::radix;
-    runs.clear();
     before.clear();
     for (const std::int32_t node : span.writing) {
-      const TemplateNode& written = tree.nodes[static_cast<std::size_t>(node)];
-      before.push_back(span.begin - written.begin +
-                       (by_query ? tree.path_tokens(node) - written.tokens : 0));
+      const auto n = static_cast<std::size_t>(node);
+      before.push_back(span.begin - tree.nodes[n].begin + (by_query ? path[n] : 0));
     }
-    runs.resize(before.size());
-    if (!by_query) {
-      for (const std::int32_t node : span.above) {
-        const std::int64_t tokens = tree.nodes[static_cast<std::size_t>(node)].tokens;
-        if (tokens > 0) runs.push_back(tokens);
-      }
-    }
+    const Lengths above = by_query ? Lengths{} : span.above;
     for (std::int64_t i = 1; i <= span.iterations(); ++i) {
-      std::int64_t tokens = 0, longest = 0, groups = 0;
-      for (std::size_t r = 0; r < runs.size(); ++r) {
-        if (r < before.size()) runs[r] = before[r] + i;
-        tokens += runs[r];
-        longest = std::max(longest, runs[r]);
-        groups += pieces_of(runs[r]);
+      std::int64_t tokens = above.tokens, longest = above.longest, groups = above.groups;
+      for (const std::int64_t length : before) {
+        tokens += length + i;
+        longest = std::max(longest, length + i);
+        groups += groups_of(length + i);
       }
       switch (plan) {
         case Plan::node:
-          groups = std::ssize(runs);
+          groups = above.nodes + std::ssize(before);
           break;
         case Plan::node_chunk:
         case Plan::radix:
@@ -85,7 +71,7 @@ PlanReads reads_by(Plan plan, const TreeTemplate& tree, bool copies) {
           break;
         case Plan::flatten:
         case Plan::subtree:
-          groups = pieces_of(tokens);
+          groups = groups_of(tokens);
           longest = (tokens + groups - 1) / groups;
           break;
       }

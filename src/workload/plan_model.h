@@ -18,9 +18,6 @@ const char* name_of(Plan plan);
 /// nothing.
 AttentionDivision division_of(Plan plan);
 
-/// Tokens of the longest group of plans that cut.
-inline constexpr std::int64_t group_tokens = longest_group;
-
 /// Sums over iterations. A group is the KV of one work item with the queries that see it.
 struct PlanReads {
   std::int64_t kv_tokens = 0;  ///< each group's once

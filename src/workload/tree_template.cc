@@ -6,14 +6,6 @@
 
 namespace coppice::workload {
 
-std::int64_t TreeTemplate::path_tokens(std::int32_t node) const {
-  std::int64_t tokens = 0;
-  for (std::int32_t at = node; at >= 0; at = nodes[static_cast<std::size_t>(at)].parent) {
-    tokens += nodes[static_cast<std::size_t>(at)].tokens;
-  }
-  return tokens;
-}
-
 TreeTemplate few_shot(std::int64_t prompt_tokens, std::int32_t branches, std::int64_t iterations) {
   const auto most_branches = static_cast<std::int32_t>(most_nodes - 1);
   if (prompt_tokens < 1 || prompt_tokens > most_tokens) {

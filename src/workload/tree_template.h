@@ -23,8 +23,6 @@ struct TreeTemplate {
   std::vector<TemplateNode> nodes;
 
   std::int64_t prompt_tokens() const { return nodes.front().tokens; }
-  /// Of node's ancestors and of itself.
-  std::int64_t path_tokens(std::int32_t node) const;
 };
 
 /// What one template, and a request for several, may hold.

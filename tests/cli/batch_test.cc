@@ -325,14 +325,32 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
     EXPECT_EQ(slurp(folder("texts")), before) << tail;
   };
   expect_kept(command + " --seed 2" + to, 2, "name another --output");
-  expect_kept(command + " --seed 1 --top-k 5" + to, 2, "line 1: made from another prompt");
-  expect_kept(command + " --seed 1 --draft none" + to, 2, "line 1: made from another prompt");
+  expect_kept(command + " --seed 1 --top-k 5" + to, 2, "text 0 was made from another prompt");
+  expect_kept(command + " --seed 1 --draft none" + to, 2, "text 0 was made from another prompt");
   write("prompts.txt", "It was late\nThe boat\n");
-  expect_kept(command + " --seed 1" + to, 2, "line 2: made from another prompt");
+  expect_kept(command + " --seed 1" + to, 2, "text 1 was made from another prompt");
   write("prompts.txt", "It was late\n");
-  expect_kept(command + " --seed 1" + to, 2, "holds 2 texts, the batch 1");
-  write("texts", "{\"index\":0,\n" + whole);
-  expect_kept(command + to, 1, "line 1: changed after it was written");
+  expect_kept(command + " --seed 1" + to, 2, "text 1 is there, the batch has 1");
+  const std::string changed = "line 1: changed after it was written";
+  for (const char* other : {"{\"index\":0,\n", "{\"index\":0,\"stream\":0,\"request\":\"00\"}\n"}) {
+    write("texts", other + whole);
+    expect_kept(command + to, 1, changed);
+  }
+  std::string edited = whole;
+  edited.replace(edited.find("\"text\":\"") + 8, 1, "X");
+  write("texts", edited);
+  expect_kept(command + " --seed 1" + to, 1, changed);
+  write("texts", whole.substr(0, whole.find('\n')) + " " + whole.substr(whole.find('\n') + 1));
+  expect_kept(command + to, 1, changed);
+  // Somebody's own line without an end begins as ours do.
+  for (const char* own : {R"({"index":"a list of all words"})", R"({"index": 3})", R"({"index":3})",
+                          R"({"index":3,"mine":true,"request":"0123456789abcdef"})"}) {
+    write("texts", own);
+    expect_kept(command + " --seed 1" + to, 1, changed);
+  }
+  // A torn line of another batch.
+  write("texts", whole.substr(0, whole.find('\n') - 1));
+  expect_kept(command + " --seed 2" + to, 2, "text 0 was made from another prompt");
   write("texts", "a letter\nto keep");
   expect_kept(command + to, 1, "line 1: no line of a batch");
   write("texts", "to keep");
@@ -340,6 +358,26 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
   expect_kept("generate --batch " + file + " --output " + file, 1, "no line of a batch");
   expect_kept("generate --batch " + file + " --output '" + folder_.path().string() + "'", 1,
               "not a regular file");
+}
+
+// Wherever in a line a kill came.
+TEST_F(Batch, ATornLineIsMended) {
+  const std::string command = "generate --batch " + write("prompts.txt", "It was\n") + fixed +
+                              "--temperature 1 --max-new-tokens 2 --output '" + folder("texts") +
+                              "'";
+  ASSERT_EQ(run(command + " --seed 17").code, 0);
+  const std::string whole = slurp(folder("texts"));
+  ASSERT_EQ(whole.find("{\"index\":0,\"batch_seed\":17,\"request\":\""), 0u) << whole;
+  const std::size_t head = whole.find(",\"stream\"");
+  for (const std::size_t cut : {std::size_t{1}, std::size_t{11}, std::size_t{25}, std::size_t{27},
+                                std::size_t{45}, head - 1, head, whole.size() - 1}) {
+    write("texts", whole.substr(0, cut));
+    const Result again = run(command + (cut < head ? " --seed 17" : ""));
+    EXPECT_EQ(again.code, 0) << cut << again.err;
+    const std::vector<Json> lines = lines_of(slurp(folder("texts")));
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(lines[0]["tokens"], Json::parse(whole)["tokens"]) << cut;
+  }
 }
 
 // Old lines give way to longer texts, and only to them.
@@ -462,7 +500,7 @@ TEST_F(Batch, GoesOnWithTheFactorsItBeganWith) {
   const Result first = run(command + " --kv-tokens 48");
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(run(command + " --kv-tokens 64").code, 0);
-  expect_error(command + " --kv-tokens 200", 2, "line 1: made from another prompt");
+  expect_error(command + " --kv-tokens 200", 2, "text 0 was made from another prompt");
 }
 
 TEST_F(Batch, AFullDiskLosesNothing) {

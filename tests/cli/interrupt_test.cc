@@ -188,20 +188,27 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
   EXPECT_EQ(run(command).err, "coppice: 4 of 4 lines are there already\n");
   EXPECT_EQ(slurp(folder("texts")), whole);
 
-  // Of other options, and of an output that is gone: nobody's any more.
-  write("texts", "");
-  write("texts.waiting", lines[3]);
-  const auto expect_new = [&](const std::string& words) {
-    const std::string told = run(words).err;
-    EXPECT_EQ(told.rfind("seed ", 0), 0u) << told;
-    EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
-  };
-  expect_new(command + " --top-k 5");
+  // The output itself may be gone: what waits is still of this batch, and only of this.
+  const std::string waits = lines[3] + lines[1];
+  write("texts.waiting", waits);
+  for (const char* there : {"", lines[0].c_str()}) {
+    write("texts", there);
+    expect_error(command + " --top-k 5 --seed 1", 2, "was made from another prompt");
+    EXPECT_EQ(slurp(folder("texts")), there);
+    EXPECT_EQ(slurp(folder("texts.waiting")), waits);
+  }
   std::filesystem::remove(folder("texts"));
-  write("texts.waiting", lines[3]);
-  expect_new(command);
-  EXPECT_NE(Json::parse(lines_in(slurp(folder("texts")))[3])["batch_seed"],
-            Json::parse(lines[3])["batch_seed"]);
+  expect_error(command + " --top-k 5", 2,
+               "texts.waiting': text 1 was made from another prompt, or with other options");
+  EXPECT_EQ(slurp(folder("texts.waiting")), waits);
+  std::filesystem::remove(folder("texts"));
+  const std::string told = run(command).err;
+  EXPECT_EQ(told.rfind("coppice: 2 of 4 lines are there already\n", 0), 0u) << told;
+  const std::vector<std::string> third = lines_in(slurp(folder("texts")));
+  ASSERT_EQ(third.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(tokens(third[i]), tokens(lines[i])) << i;
+  EXPECT_EQ(third[3], lines[3]) << "not computed again";
+  EXPECT_FALSE(std::filesystem::exists(folder("texts.waiting")));
 
   write("texts", lines[0]);
   write("texts.waiting", "a letter\nto keep");
@@ -210,6 +217,24 @@ TEST_F(InterruptedTexts, TheNextRunTakesWhatWaits) {
   EXPECT_EQ(slurp(folder("texts.waiting")), "a letter\nto keep");
   write("texts.waiting", "a letter without an end");
   expect_error(command, 1, "texts.waiting' line 1: no line of a batch; " + remedy);
+  for (const char* own : {R"({"index":"of words"})", "{\"index\":3}\n"}) {
+    for (const bool gone : {false, true}) {
+      write("texts.waiting", own);
+      if (gone) std::filesystem::remove(folder("texts"));
+      expect_error(command, 1, "texts.waiting' line 1: changed after it was written");
+      EXPECT_EQ(slurp(folder("texts.waiting")), own);
+    }
+  }
+  // Planted: what it leads to is somebody's, if only a free name.
+  write("texts", lines[0]);
+  for (const char* led_to : {"own", "free"}) {
+    std::filesystem::remove(folder("texts.waiting"));
+    std::filesystem::create_symlink(folder(led_to), folder("texts.waiting"));
+    if (led_to[0] == 'o') write("own", lines[2]);
+    expect_error(command, 1, "texts.waiting': not a regular file; " + remedy);
+  }
+  EXPECT_EQ(slurp(folder("own")), lines[2]);
+  EXPECT_FALSE(std::filesystem::exists(folder("free")));
   std::filesystem::remove(folder("texts.waiting"));
   std::filesystem::create_directory(folder("texts.waiting"));
   expect_error(command, 1, "texts.waiting': not a regular file; " + remedy);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_file.h"
@@ -358,10 +359,10 @@ TEST_F(Parsers, StudyResults) {
   const std::string object = nlohmann::ordered_json(result).dump();
   const fs::path path = file("results.jsonl");
   const auto load = [&] { study::Results(path, plan, study::Access::append); };
-  const std::string good = study::with_checksum(object) + "\n";
+  const std::string good = with_checksum(object) + "\n";
   expect_sound(path, good, rounds / 3, load);
   expect_sound(path, good, rounds / 2, load, [&](Mutator& mutator, const std::string&) {
-    return study::with_checksum(mutator.mutate(object)) + "\n";
+    return with_checksum(mutator.mutate(object)) + "\n";
   });
 }
 

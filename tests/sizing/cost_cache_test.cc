@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -107,14 +108,39 @@ TEST(CostCache, KeepsTablesByTheirKeys) {
 
 TEST(CostCache, DropsTheOldest) {
   const testing::TemporaryFolder folder;
-  std::ofstream(folder.path() / "of another program") << "stays";
-  for (int i = 0; i < 130; ++i) {
-    std::ofstream(folder.path() / cat("costs-", i, ".json")) << "{}";
+  const std::vector<std::string> others = {"of another program", "costs-2024.json", "costs-"};
+  for (const std::string& other : others) std::ofstream(folder.path() / other) << "{}";
+  // Somebody's table under a name that does not say what it holds.
+  write_cost_table(folder.path() / "costs-1.json", table(1.0));
+  fs::create_symlink(folder.path() / "of another program", folder.path() / "costs-2.json");
+  for (int i = 0; i < 130; ++i) cache_costs(folder.path(), std::to_string(i), table(1.0));
+  EXPECT_EQ(files_in(folder.path()).size(), 101u + others.size() + 2u);
+  EXPECT_TRUE(cached_costs(folder.path(), "129"));
+  for (const std::string& other : others) EXPECT_TRUE(fs::exists(folder.path() / other)) << other;
+  EXPECT_TRUE(fs::exists(folder.path() / "costs-1.json"));
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "costs-2.json"));
+}
+
+TEST(CostCache, LeavesWhatALinkLeadsTo) {
+  const testing::TemporaryFolder folder;
+  const fs::path cache = folder.path() / "cache", own = folder.path() / "own";
+  cache_costs(cache, "key", table(1.0));
+  const fs::path file = files_in(cache).front();
+  fs::rename(file, own);
+  for (const fs::path& led_to : {own, folder.path() / "free"}) {
+    fs::create_symlink(led_to, file);
+    EXPECT_FALSE(cached_costs(cache, "key"));
+    cache_costs(cache, "key", table(3.0));
+    EXPECT_EQ(fs::read_symlink(file), led_to);
+    fs::remove(file);
   }
-  cache_costs(folder.path(), "newest", table(1.0));
-  EXPECT_EQ(files_in(folder.path()).size(), 102u);
-  EXPECT_TRUE(cached_costs(folder.path(), "newest"));
-  EXPECT_TRUE(fs::exists(folder.path() / "of another program"));
+  EXPECT_FALSE(fs::exists(folder.path() / "free"));
+  EXPECT_EQ(read_cost_table(own, "key")->target.seconds(8, 1), table(1.0).target.seconds(8, 1));
+  // Nobody writes to the pipe.
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  EXPECT_FALSE(cached_costs(cache, "key"));
+  cache_costs(cache, "key", table(3.0));
+  EXPECT_TRUE(fs::is_fifo(file));
 }
 
 TEST(CostCache, ABusyStartSpoilsNoGoodTable) {

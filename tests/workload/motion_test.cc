@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "base/stopwatch.h"
 #include "workload/plan_model.h"
 #include "workload/templates.h"
 
@@ -98,6 +99,24 @@ TEST(Motion, LongRunsAreCutByPlansThatCut) {
   EXPECT_EQ(reads_by(Plan::node, tree, true), (PlanReads{2602, 2, 1301, 1}));
   EXPECT_EQ(reads_by(Plan::node_chunk, tree, true), (PlanReads{2602, 6, 512, 1}));
   EXPECT_EQ(reads_by(Plan::flatten, tree, true), (PlanReads{2602, 6, 434, 1}));
+}
+
+// The longest of chains: 16,000 ancestors in each of some hundred thousand iterations.
+TEST(Motion, AChainIsCountedAtOnce) {
+  constexpr std::int64_t length = 20;
+  TreeTemplate chain;
+  for (std::size_t n = 0; n < most_nodes; ++n) {
+    const std::int64_t begin = 1 + (static_cast<std::int64_t>(n) - 1) * length;
+    chain.nodes.push_back({static_cast<std::int32_t>(n) - 1, length, begin, begin + length - 1});
+  }
+  const auto written = static_cast<std::int64_t>(most_nodes - 1) * length;
+  const double start = now_seconds();
+  const Reads reads = reads_of(chain);
+  const std::int64_t all = written * length + written * (written + 1) / 2;
+  EXPECT_EQ(reads.by_tree, all);
+  EXPECT_EQ(reads.per_query, all);
+  for (const Plan plan : all_plans) EXPECT_EQ(reads_by(plan, chain).kv_tokens, all);
+  EXPECT_LT(now_seconds() - start, 5.0);
 }
 
 TEST(Motion, SpansCompleteEveryNodeOnceAndKeepToTheirOrder) {

@@ -42,7 +42,7 @@ TEST(ReasoningFile, ReadsCompleteTemplatesOnly) {
   ASSERT_EQ(tree.nodes.size(), 6u);
   EXPECT_EQ(tree.prompt_tokens(), 20);
   EXPECT_EQ(tree.nodes[5].parent, 2);
-  EXPECT_EQ(tree.path_tokens(5), 48);
+  EXPECT_EQ(tokens_above(tree)[5], 36);
   // Iterations 17 and 18 have one branch, 19 to 24 two, 25 to 30 one again.
   const Reads reads = reads_of(tree);
   EXPECT_EQ(reads.iterations, 30);

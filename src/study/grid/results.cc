@@ -9,28 +9,16 @@
 #include <numeric>
 #include <system_error>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/files.h"
-#include "base/fingerprint.h"
 #include "base/json_file.h"
 #include "study/files/members.h"
 
 namespace coppice::study {
 namespace {
 
-constexpr std::string_view before_check = ",\"check\":\"", after_check = "\"}";
-constexpr std::size_t check_digits = 16;
-constexpr std::size_t check_bytes = before_check.size() + check_digits + after_check.size();
-
-/// The object without its checksum. nullopt where that is missing or another.
-std::optional<std::string> checked(std::string_view line) {
-  if (line.size() <= check_bytes) return std::nullopt;
-  const std::string_view text = line.substr(0, line.size() - check_bytes);
-  std::string object(text);
-  object += '}';
-  if (with_checksum(object) != line) return std::nullopt;
-  return object;
-}
+constexpr std::string_view line_start = "{\"cell\":";
 
 /// Throws Error(failure), one line without a place, for what no run brings.
 void check(const Result& result) {
@@ -62,36 +50,27 @@ std::int64_t sum_of(const std::vector<std::int32_t>& counts) {
 
 }  // namespace
 
-std::string with_checksum(std::string_view object) {
-  const std::string_view text = object.substr(0, object.size() - 1);
-  Fingerprint fingerprint;
-  fingerprint.add(text);
-  return cat(text, before_check, fingerprint.text(), after_check);
-}
-
 std::vector<StoredLine> read_results(const std::filesystem::path& file,
                                      std::uintmax_t* whole_bytes) {
   const std::string text = read_file(file, "results", std::numeric_limits<std::uintmax_t>::max());
   std::vector<StoredLine> lines;
-  std::string_view rest = text;
-  const auto refuse = [&](std::int64_t number) {
+  LineUses uses;
+  uses.take = [&](std::int64_t number, std::string object) {
+    lines.push_back({number, std::move(object)});
+  };
+  uses.refuse = [&](std::int64_t number, std::string_view) {
     throw_failure(cat(file.string(), " line ", number,
                       ": its checksum is not that of the line, which was changed after it was "
                       "written; restore the file, or delete the line, and its result is measured "
                       "again"));
   };
-  std::int64_t number = 1;
-  for (;; ++number) {
-    const auto end = rest.find('\n');
-    if (end == rest.npos) break;
-    std::optional<std::string> object = checked(rest.substr(0, end));
-    if (!object) refuse(number);
-    lines.push_back({number, std::move(*object)});
-    rest.remove_prefix(end + 1);
+  const std::uintmax_t whole = read_checked_lines(text, uses);
+  // What begins otherwise is somebody else's, and not to be cut off.
+  const std::string_view torn = std::string_view(text).substr(whole);
+  if (!torn.starts_with(line_start.substr(0, torn.size()))) {
+    uses.refuse(static_cast<std::int64_t>(lines.size()) + 1, torn);
   }
-  // A whole line and something else in place of its end: that byte was changed, nothing was torn.
-  if (!rest.empty() && checked(rest.substr(0, rest.size() - 1))) refuse(number);
-  if (whole_bytes != nullptr) *whole_bytes = text.size() - rest.size();
+  if (whole_bytes != nullptr) *whole_bytes = whole;
   return lines;
 }
 

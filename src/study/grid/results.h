@@ -99,15 +99,12 @@ struct StoredLine {
   std::string text;  ///< the object as it was appended, its checksum checked
 };
 
-/// The whole lines of a file of results. Every line is an object whose last member, "check", is the
-/// FNV-1a of all before it: any single changed byte is found. A last line without its end, left by
-/// a run that was killed while it wrote, is no error: `whole_bytes` is where it begins. Throws
-/// Error(failure) that names the first line that was changed, and for a file that cannot be read.
+/// The whole lines of a file of results, which have checksums (base/checked_lines.h). A last line
+/// without its end, left by a run that was killed while it wrote, is no error: `whole_bytes` is
+/// where it begins. Throws Error(failure) that names the first line that was changed, and for a
+/// file that cannot be read.
 std::vector<StoredLine> read_results(const std::filesystem::path& file,
                                      std::uintmax_t* whole_bytes = nullptr);
-
-/// The line that read_results() takes for `object`, a JSON object's text; without its end.
-std::string with_checksum(std::string_view object);
 
 /// What a study consists of: every cell on every prompt in every round.
 struct StudyPlan {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "reference/files.h"
 #include "reference/tiny_model.h"

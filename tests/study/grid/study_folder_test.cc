@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "reference/files.h"

@@ -12,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "engine/pair.h"
 #include "reference/files.h"
