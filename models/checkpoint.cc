@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // That of 405 billion weights takes a hundredth.
-constexpr std::uint64_t largest_index = 16u << 20;
+constexpr std::uint64_t largest_index = 64u << 20;  // a large mixture's has 20 MB
 
 [[noreturn]] void no_weights(const fs::path& dir) {
   std::error_code status;

@@ -226,6 +226,10 @@ class Writer {
 }  // namespace
 
 Value parse_json(std::string_view json, const std::string& where, bool foreign) {
+  // The parser takes a NUL byte for the end of its input.
+  if (const auto nul = json.find('\0'); nul != json.npos) {
+    throw_usage(cat(where, ": not valid JSON at byte ", nul + 1, ", a NUL; correct it"));
+  }
   Reader reader(foreign, where);
   try {
     Json::sax_parse(json.begin(), json.end(), &reader);

@@ -235,9 +235,11 @@ TEST(ChatTemplate, BoundsWhatHostileTemplatesTake) {
       {"{{ ('a,' * 4000000).split(',')|length }}", "more than"},
       {"{{ ('x' * 1000000)|list|length }}", bytes},
       {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s[10**9] }}{% endfor %}", steps},
-      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s is lower }}{% endfor %}", "more than"},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s is lower }}{% endfor %}",
+       "more than"},
       {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.isalpha() }}{% endfor %}", steps},
-      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s|wordcount }}{% endfor %}", "more than"},
+      {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s|wordcount }}{% endfor %}",
+       "more than"},
       {"{% set s = 'x' * 9999999 %}{% for i in range(999) %}{{ s|length }}{% endfor %}", steps},
       {"{% set s = 'x' * 9999999 %}{% for i in range(99) %}{{ s.count('x') }}{% endfor %}", steps},
       {"{% set s = 'x' * 999999 %}{{ s.strip('abcdefghi' * 100000 ~ 'x') }}{{ s.strip(s) }}",
@@ -334,7 +336,9 @@ TEST(ChatJson, KeepsOrderAndRefusesInOneLine) {
       render("{{ a|tojson }}", R"({"a": {"z": 1, "b": [true, null, 1.0, 12345678901234567890]}})")
           .bytes(),
       R"({"z": 1, "b": [true, null, 1.0, 1.2345678901234567e+19]})");
-  for (const std::string json : {"", "{", "[1,]", "{\"a\": 1, \"a\": 2}", "\"\xff\""}) {
+  for (const std::string& json :
+       {std::string(), std::string("{"), std::string("[1,]"), std::string("{\"a\": 1, \"a\": 2}"),
+        std::string("\"\xff\""), std::string("[1]\0[2]", 7)}) {
     EXPECT_THROW(chat::parse_json(json, "messages", true), Error) << json;
   }
   EXPECT_THROW(chat::parse_json(repeated("[", 1000) + repeated("]", 1000), "messages", true),

@@ -1,8 +1,10 @@
 #include "study/figures/table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <string_view>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/utf8.h"
@@ -53,8 +55,29 @@ std::string escape_latex(std::string_view text) {
   return out;
 }
 
-std::string quote_csv(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+bool is_number(std::string_view text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+// A spreadsheet runs what begins like a formula, and names come from files: it is made a text. So
+// are control characters, which some take for the end of a cell.
+std::string defused(std::string_view text) {
+  constexpr std::string_view begins_formula = "=+-@";
+  const bool formula = !text.empty() && begins_formula.find(text[0]) != text.npos &&
+                       !is_number(text[0] == '+' ? text.substr(1) : text);
+  std::string out = formula ? "'" : "";
+  for (const char c : text) {
+    const bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n';
+    out += control || c == 0x7f ? ' ' : c;
+  }
+  return out;
+}
+
+std::string quote_csv(std::string_view cell) {
+  const std::string text = defused(cell);
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return text;
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"') out += '"';

@@ -70,7 +70,17 @@ TEST(Table, CsvComesBackAsItWas) {
 
 TEST(Table, CsvQuotesOnlyWhatNeedsIt) {
   EXPECT_EQ(to_csv({{{"a"}, {"b"}}, {{"x y", "1,5"}, {"\"", "\r"}}}),
-            "a,b\nx y,\"1,5\"\n\"\"\"\",\"\r\"\n");
+            "a,b\nx y,\"1,5\"\n\"\"\"\", \n");
+}
+
+// A spreadsheet would run it, or split it.
+TEST(Table, CsvCellsAreNoFormulas) {
+  EXPECT_EQ(to_csv({{{"=a"}, {"b"}},
+                    {{"-1.5", "+2e3"},
+                     {"=HYPERLINK(\"x\")", "@sum"},
+                     {"-1+cmd", "+x"},
+                     {std::string("a\0\x1b[31m\tb\x7f", 10), "-"}}}),
+            "'=a,b\n-1.5,+2e3\n\"'=HYPERLINK(\"\"x\"\")\",'@sum\n'-1+cmd,'+x\na  [31m b ,'-\n");
 }
 
 TEST(Table, TextIsAligned) {
