@@ -71,7 +71,7 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
   StudyFolder folder(out);
   StudyFile file = study_file_of(request);
   folder.settle(file);
-  write_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
+  write_own_file(folder.file(prompts_name), to_jsonl(request.prompts), resumes_when_free);
   // Read before the models are loaded: damage is told at once.
   Results results(folder.file(results_name), file.plan, Access::append);
   StudyWork work;

@@ -5,6 +5,7 @@
 
 #include "base/checked_lines.h"
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_file.h"
 #include "study/report/rows.h"
 #include "study/study.h"
@@ -112,6 +113,7 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   }
   // Whatever ends this before all is there leaves `out` free for the same command.
   const fs::path part = (out / "").parent_path().string() + ".part";
+  if (fs::is_symlink(part, error)) require_own_name(part);
   const StudyFolder folder(part, true);
   MergeOutcome outcome;
   StudyFile file = all.front().file;
@@ -134,8 +136,8 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
       }
     }
   }
-  write_file(folder.file(prompts_name), prompts);
-  write_file(folder.file(results_name), lines);
+  write_own_file(folder.file(prompts_name), prompts);
+  write_own_file(folder.file(results_name), lines);
   folder.write(file);
   outcome.study = publish(folder.path(), file, Results(folder.file(results_name), file.plan));
   fs::rename(part, out, error);

@@ -125,6 +125,29 @@ TEST_F(Files, NeverReplaceSocketsOrFolders) {
   EXPECT_NE(error_of([&] { coppice::write_file(file("nowhere/a"), "x"); }), "");
 }
 
+// Names that the program makes up: what somebody else put there is neither followed nor waited for.
+TEST_F(Files, OwnOnesTakeNoOtherKindsPlace) {
+  coppice::write_own_file(file("a"), "one");
+  coppice::write_own_file(file("a"), "two");
+  EXPECT_EQ(bytes_of(file("a")), "two");
+  coppice::write_file(file("theirs"), "letter");
+  fs::create_symlink("theirs", file("link"));
+  fs::create_symlink("free", file("dangling"));
+  fs::create_directory(file("folder"));
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  for (const char* name : {"link", "dangling", "folder", "pipe"}) {
+    try {
+      coppice::write_own_file(file(name), "mine");
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("; move it away"), std::string::npos)
+          << error.what();
+    }
+  }
+  EXPECT_EQ(bytes_of(file("theirs")), "letter");
+  EXPECT_EQ(names().size(), 6u) << "nothing is left beside, nor made where a link leads";
+}
+
 TEST_F(Files, AFullDiskLeavesTheOldOne) {
   coppice::write_file(file("a"), "old");
   {

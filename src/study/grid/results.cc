@@ -78,7 +78,9 @@ Results::Results(const std::filesystem::path& file, const StudyPlan& plan, Acces
     : plan_(plan) {
   std::error_code ignored;
   const bool is_new = access == Access::append && !std::filesystem::exists(file, ignored);
-  FileHandle handle = access == Access::append ? open_file(file, O_RDWR | O_CREAT) : FileHandle();
+  if (access == Access::append) require_own_name(file);
+  FileHandle handle =
+      access == Access::append ? open_file(file, O_RDWR | O_CREAT | O_NOFOLLOW) : FileHandle();
   if (is_new) sync_folder(file.parent_path());
   std::uintmax_t whole_bytes = 0;
   const std::vector<StoredLine> lines = read_results(file, &whole_bytes);

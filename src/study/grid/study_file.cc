@@ -1,5 +1,7 @@
 #include "study/grid/study_file.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -241,7 +243,8 @@ StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
       // A run that was killed before it wrote its settings leaves no more than this.
       require_only(path_, {lock_name});
     }
-    lock_ = open_locked(path_ / lock_name);
+    require_own_name(path_ / lock_name);
+    lock_ = open_locked(path_ / lock_name, O_NOFOLLOW | O_NONBLOCK);
     if (lock_.get() < 0) {
       throw_usage(cat("--out ", quote(path_.string()),
                       ": another run is working in it; wait for its end or name another folder"));
@@ -283,7 +286,7 @@ void StudyFolder::settle(StudyFile& file) {
 }
 
 void StudyFolder::write(const StudyFile& file) const {
-  write_file(path_ / study_name, to_text(file), resumes_when_free);
+  write_own_file(path_ / study_name, to_text(file), resumes_when_free);
 }
 
 StoredStudy read_study(const fs::path& folder) {

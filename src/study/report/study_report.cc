@@ -62,6 +62,8 @@ std::vector<Section> figure_sections(const Summary& summary) {
 
 void create_folder(const std::filesystem::path& folder) {
   std::error_code error;
+  // One that leads elsewhere is not ours to fill.
+  if (std::filesystem::is_symlink(folder, error)) require_own_name(folder);
   std::filesystem::create_directory(folder, error);
   if (error) throw_write_failure(folder, error.value());
 }
@@ -148,8 +150,8 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
                   const std::vector<std::string>& left_out, const Summary& summary) {
   create_folder(folder / "figures");
   create_folder(folder / "tables");
-  write_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
-  write_file(folder / "depths.csv", to_csv(depths_csv(summary)), resumes_when_free);
+  write_own_file(folder / "summary.csv", to_csv(summary_csv(summary)), resumes_when_free);
+  write_own_file(folder / "depths.csv", to_csv(depths_csv(summary)), resumes_when_free);
   ReportPage page;
   page.title = "Speculative decoding: a study of token trees";
   page.intro = {
@@ -180,7 +182,7 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
     for (const auto& [extension, text] :
          {std::pair(".csv", to_csv(table.table)), std::pair(".tex", to_latex(table.table))}) {
       table.files.push_back(cat("tables/", table.name, extension));
-      write_file(folder / table.files.back(), text, resumes_when_free);
+      write_own_file(folder / table.files.back(), text, resumes_when_free);
     }
     const bool leads = table.name == "results" && table.table.rows.size() <= longest_open_table;
     (leads ? first : others).tables.push_back(std::move(table));
@@ -188,12 +190,12 @@ void write_report(const std::filesystem::path& folder, const Facts& facts,
   if (!first.tables.empty()) page.sections.push_back(std::move(first));
   for (Section& section : figure_sections(summary)) {
     for (const Figure& figure : section.figures) {
-      write_file(folder / "figures" / (figure.name + ".svg"), figure.svg, resumes_when_free);
+      write_own_file(folder / "figures" / (figure.name + ".svg"), figure.svg, resumes_when_free);
     }
     page.sections.push_back(std::move(section));
   }
   page.sections.push_back(std::move(others));
-  write_file(folder / "report.html", to_html(page), resumes_when_free);
+  write_own_file(folder / "report.html", to_html(page), resumes_when_free);
 }
 
 }  // namespace coppice::study

@@ -1,5 +1,6 @@
 // `coppice study` as a shell sees it.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,6 +68,41 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
   EXPECT_EQ(testing::bytes_of(path("out") + "/results.jsonl"), results);
   expect_error(common() + grid + "--limit 4 --top-k 3 --top-p 0.5 --out '" + path("out") + "'", 2,
                "(top_k: it was 0, now 3; top_p: it was 1.0, now 0.5)");
+}
+
+// Somebody's pipe or link under a name that a study writes: no wait, nothing written elsewhere.
+TEST_F(StudyCommand, WhatIsNotItsOwnIsRefused) {
+  const std::string out = path("out");
+  const std::string command =
+      common() + "--policies chain --tree-sizes 2 --max-new-tokens 2 --limit 1 --out '" + out + "'";
+  ASSERT_EQ(run(command).code, 0);
+  const auto expect_refused = [&](const std::string& name) {
+    const Result r = run(command, "timeout 20 env ");
+    EXPECT_EQ(r.code, 1) << name << r.err;
+    EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+    EXPECT_NE(r.err.find(name), std::string::npos) << r.err;
+  };
+  for (const char* name : {"study.json", "prompts.jsonl", "results.jsonl", "summary.csv",
+                           "tables/results.csv", "report.html"}) {
+    const fs::path file = fs::path(out) / name, kept = path("kept");
+    fs::rename(file, kept);
+    ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    expect_refused(name);
+    fs::remove(file);
+    if (std::string(name) != "study.json") {
+      fs::create_symlink(kept, file);
+      const std::string before = testing::bytes_of(kept);
+      expect_refused(name);
+      EXPECT_EQ(testing::bytes_of(kept), before) << name;
+      fs::remove(file);
+    }
+    fs::rename(kept, file);
+  }
+  fs::rename(out + "/figures", path("elsewhere"));
+  fs::create_directory_symlink(path("elsewhere"), out + "/figures");
+  expect_refused("figures: is a symbolic link");
+  fs::remove(out + "/figures");
+  EXPECT_EQ(run(command).code, 0);
 }
 
 TEST_F(StudyCommand, ItsReportSaysWhatWasLeftOut) {

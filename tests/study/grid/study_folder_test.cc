@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -170,6 +171,26 @@ TEST(StudyFolder, OtherFoldersAreLeftAlone) {
   EXPECT_FALSE(fs::exists(scratch.path() / "lock"));
   EXPECT_THROW(StudyFolder folder(scratch.path() / "letter.txt"), Error);
   EXPECT_THROW(StudyFolder folder("/proc/nowhere/study"), Error);
+}
+
+TEST(StudyFolder, APlantedLockIsNotOpened) {
+  const coppice::testing::TemporaryFolder scratch;
+  const fs::path path = scratch.path() / "study", lock = path / "lock";
+  fs::create_directory(path);
+  const auto expect_refused = [&](const char* says) {
+    try {
+      StudyFolder folder(path);
+      ADD_FAILURE() << says;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+    fs::remove(lock);
+  };
+  fs::create_symlink(scratch.path() / "free", lock);
+  expect_refused("lock: is a symbolic link; move it away");
+  EXPECT_FALSE(fs::exists(scratch.path() / "free"));
+  ASSERT_EQ(mkfifo(lock.c_str(), 0600), 0);
+  expect_refused("lock: not a regular file; move it away");
 }
 
 // What a run leaves that is killed before its settings are written.
