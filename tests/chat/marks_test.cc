@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "chat/interpreter.h"
 #include "chat/rendering.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -227,9 +228,7 @@ TEST(ChatTemplateMarks, AreNeverLost) {
     shapes.push_back(name + "=u");
   }
   shapes.push_back("**m");
-#if defined(__SANITIZE_ADDRESS__)
-  subjects.resize(2);
-#endif
+  if (sanitized) subjects.resize(2);
   int rendered = 0;
   const auto check = [&](const std::string& call) {
     for (const std::string& shape : shapes) {
