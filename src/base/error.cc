@@ -7,9 +7,6 @@
 
 namespace coppice {
 
-Error::Error(ErrorKind kind, const std::string& message)
-    : std::runtime_error(printable(message)), kind_(kind) {}
-
 void throw_usage(const std::string& message) { throw Error(ErrorKind::usage, message); }
 void throw_failure(const std::string& message) { throw Error(ErrorKind::failure, message); }
 
@@ -29,7 +26,26 @@ bool acts(char32_t code) {
          (code >= 0x2066 && code <= 0x2069);
 }
 
+// printable(), but for what lies between so many bytes at either end.
+std::string shortened(std::string_view text, std::size_t first, std::size_t last) {
+  if (text.size() <= first + last) return printable(text);
+  // Not through the middle of a character.
+  std::size_t head = first, tail = text.size() - last;
+  const auto continues = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
+  };
+  for (int i = 0; i < 3 && continues(head); ++i) --head;
+  for (int i = 0; i < 3 && continues(tail); ++i) ++tail;
+  return printable(text.substr(0, head)) + "..." + printable(text.substr(tail));
+}
+
+// Of a message, whatever it tells of: its place comes first, its remedy last.
+constexpr std::size_t longest_head = 1500, longest_tail = 500;
+
 }  // namespace
+
+Error::Error(ErrorKind kind, const std::string& message)
+    : std::runtime_error(shortened(message, longest_head, longest_tail)), kind_(kind) {}
 
 std::string printable(std::string_view text) {
   std::string out;
@@ -61,15 +77,7 @@ std::string printable(std::string_view text) {
 
 std::string quote(std::string_view text) {
   constexpr std::size_t longest = 160;
-  if (text.size() <= longest) return cat("'", printable(text), "'");
-  // Not through the middle of a character.
-  std::size_t head = longest / 2, tail = text.size() - longest / 2;
-  const auto continues = [&](std::size_t at) {
-    return (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80;
-  };
-  for (int i = 0; i < 3 && continues(head); ++i) --head;
-  for (int i = 0; i < 3 && continues(tail); ++i) ++tail;
-  return cat("'", printable(text.substr(0, head)), "...", printable(text.substr(tail)), "'");
+  return cat("'", shortened(text, longest / 2, longest / 2), "'");
 }
 
 }  // namespace coppice

