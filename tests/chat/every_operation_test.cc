@@ -13,6 +13,7 @@
 #include "chat/interpreter.h"
 #include "chat/json.h"
 #include "chat/rendering.h"
+#include "reference/sanitized.h"
 
 namespace coppice::testing {
 namespace {
@@ -103,6 +104,11 @@ std::vector<Call> calls() {
     for (const std::string& name : parameters) {
       for (const char* word : {"=one", "=-1"}) all.push_back({value, name + word});
     }
+  }
+  if (sanitized) {  // a part of them, of each kind
+    std::vector<Call> some;
+    for (std::size_t i = 0; i < all.size(); i += 4) some.push_back(all[i]);
+    return some;
   }
   return all;
 }
