@@ -18,7 +18,7 @@
 namespace coppice::study {
 namespace {
 
-constexpr std::string_view line_start = "{\"cell\":";
+constexpr std::string_view cell_line_start = "{\"cell\":";
 
 /// Throws Error(failure), one line without a place, for what no run brings.
 void check(const Result& result) {
@@ -67,7 +67,7 @@ std::vector<StoredLine> read_results(const std::filesystem::path& file,
   const std::uintmax_t whole = read_checked_lines(text, uses);
   // What begins otherwise is somebody else's, and not to be cut off.
   const std::string_view torn = std::string_view(text).substr(whole);
-  if (!torn.starts_with(line_start.substr(0, torn.size()))) {
+  if (!torn.starts_with(cell_line_start.substr(0, torn.size()))) {
     uses.refuse(static_cast<std::int64_t>(lines.size()) + 1, torn);
   }
   if (whole_bytes != nullptr) *whole_bytes = whole;
