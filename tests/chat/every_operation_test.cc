@@ -68,7 +68,7 @@ const std::vector<std::string> parameters = {
 struct Call {
   std::string value, words;
 };
-std::vector<Call> calls() {
+std::vector<Call> calls_of_every_kind() {
   std::vector<std::string> lists = {"",
                                     "**names",
                                     "**d",
@@ -155,7 +155,7 @@ struct Tally {
 };
 
 TEST(EveryOperation, FiltersRenderOrRefuse) {
-  const auto all = calls();
+  const auto all = calls_of_every_kind();
   std::vector<std::string_view> names = names_of(chat::text_filters());
   for (const std::string_view name : names_of(chat::sequence_filters())) names.push_back(name);
   for (const std::string_view name : names) {
@@ -169,7 +169,7 @@ TEST(EveryOperation, FiltersRenderOrRefuse) {
 }
 
 TEST(EveryOperation, TestsRenderOrRefuse) {
-  const auto all = calls();
+  const auto all = calls_of_every_kind();
   for (const std::string_view name : names_of(chat::tests())) {
     const bool word = name.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == name.npos;
     Tally tally;
@@ -186,7 +186,7 @@ TEST(EveryOperation, TestsRenderOrRefuse) {
 }
 
 TEST(EveryOperation, MethodsRenderOrRefuse) {
-  const auto all = calls();
+  const auto all = calls_of_every_kind();
   std::vector<std::string_view> names = names_of(chat::string_methods());
   for (const char* name : {"copy", "get", "items", "keys", "values", "count", "index", "append",
                            "update", "pop", "sort", "grouper", "list"}) {
@@ -205,7 +205,7 @@ TEST(EveryOperation, MethodsRenderOrRefuse) {
 }
 
 TEST(EveryOperation, FunctionsRenderOrRefuse) {
-  const auto all = calls();
+  const auto all = calls_of_every_kind();
   for (const std::string_view name : names_of(chat::functions())) {
     Tally tally;
     for (const auto& [value, words] : all) {
