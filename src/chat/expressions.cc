@@ -79,8 +79,8 @@ Value arithmetic(std::string_view operation, const Value& a, const Value& b) {
     default: {
       if (y == -1) return kind == '/' ? arithmetic("-", Value(0), a) : Value(0);
       // Python rounds down.
-      const std::int64_t down = x / y - (x % y != 0 && (x < 0) != (y < 0) ? 1 : 0);
-      result = kind == '/' ? down : x - down * y;
+      const bool inexact = x % y != 0 && (x < 0) != (y < 0);
+      result = kind == '/' ? x / y - (inexact ? 1 : 0) : x % y + (inexact ? y : 0);
     }
   }
   if (overflow) out_of_range();
