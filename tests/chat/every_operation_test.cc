@@ -251,8 +251,9 @@ TEST(EveryOperation, StatementsKeepMarks) {
 // What is made of a conversation's bytes, and is ASCII by then.
 TEST(EveryOperation, WhatBecomesAsciiStaysMarked) {
   const auto foreign = [](const std::string& source) {
+    const chat::Text text = render(source, R"({"t": "a\tb\r\nc<", "c": 60})");
     std::string out;
-    for (const chat::Segment& part : render(source, R"({"t": "a\tb\r\nc<", "c": 60})").segments()) {
+    for (const chat::Segment& part : text.segments()) {
       if (part.foreign) out += part.text;
     }
     return out;
