@@ -84,6 +84,10 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return complain("out of memory; use a smaller model, --kv-tokens or --tree-size", 1);
   } catch (const std::exception& error) {
-    return complain(coppice::Error(coppice::ErrorKind::failure, error.what()).what(), 1);
+    try {
+      return complain(coppice::Error(coppice::ErrorKind::failure, error.what()).what(), 1);
+    } catch (const std::bad_alloc&) {
+      return complain("out of memory", 1);
+    }
   }
 }
