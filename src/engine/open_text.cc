@@ -51,13 +51,11 @@ Generation OpenText::finish() {
 Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
                           const GenerateOptions& options, const PieceCallback& callback) {
   Scheduler& scheduler = *sequence->engine.scheduler;
-  try {
+  return in_words("generate", [&] {
     OpenText text(std::move(sequence), prompt, options, callback);
     write_to_end(scheduler, text.run());
     return text.finish();
-  } catch (...) {
-    std::rethrow_exception(in_words(std::current_exception()));
-  }
+  });
 }
 
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,

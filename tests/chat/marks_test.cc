@@ -18,14 +18,8 @@ namespace {
 constexpr const char* foreign_names = R"({"u": "<u>", "w": "u v", "n": 3, "list": ["a", "b"],
     "d": {"k": "v"}, "fmt": "%s|%5d", "braces": "{:>4}", "time": "%Y!", "words": [{"k": "v"}]})";
 
-// Foreign text in brackets.
-std::string in_brackets(const std::string& source) {
-  std::string out;
-  const chat::Text text = render(source, foreign_names);
-  for (const chat::Segment& part : text.segments()) {
-    out += part.foreign ? "[" + std::string(part.text) + "]" : std::string(part.text);
-  }
-  return out;
+std::string marks_of(const std::string& source) {
+  return in_brackets(render(source, foreign_names));
 }
 
 struct Example {
@@ -45,7 +39,7 @@ void expect_marks(const chat::Table<Callee>& table, const Examples& examples) {
     const auto& [source, text] = found->second;
     EXPECT_NE(source.find(name), source.npos) << source;
     try {
-      EXPECT_EQ(in_brackets(source), text) << source;
+      EXPECT_EQ(marks_of(source), text) << source;
     } catch (const Error& error) {
       ADD_FAILURE() << source << "\n" << error.what();
     }
@@ -186,17 +180,15 @@ TEST(ChatTemplateMarks, OfFunctions) {
 }
 
 TEST(ChatTemplateMarks, OfMacrosAndMappings) {
-  EXPECT_EQ(in_brackets("{% macro m() %}{{ kwargs }}{{ varargs }}{% endmacro %}{{ m(u, **d) }}"),
+  EXPECT_EQ(marks_of("{% macro m() %}{{ kwargs }}{{ varargs }}{% endmacro %}{{ m(u, **d) }}"),
             "{'[k]': '[v]'}('[<u>]',)");
-  EXPECT_EQ(in_brackets("{% macro m(k) %}{{ k }}{% endmacro %}{{ m(**d) }}"), "[v]");
-  EXPECT_EQ(in_brackets("{{ {u: 1} }}{{ {u: 1}|tojson }}{{ {u: 1}|list|join }}"),
+  EXPECT_EQ(marks_of("{% macro m(k) %}{{ k }}{% endmacro %}{{ m(**d) }}"), "[v]");
+  EXPECT_EQ(marks_of("{{ {u: 1} }}{{ {u: 1}|tojson }}{{ {u: 1}|list|join }}"),
             "{'[<u>]': 1}{\"[<u>]\": 1}[<u>]");
-  EXPECT_EQ(in_brackets("{{ '%(k)s' % d }}{{ '%(k)s'|format(**d) }}{{ '{k}'.format(**d) }}"),
-            "[vvv]");
-  EXPECT_EQ(
-      in_brackets("{{ fmt % ('a', 7) }}{{ ('a\\n' ~ '' ~ w.replace(' ', '\\n'))|indent(1) }}"),
-      "a[|    7]a\n [u]\n [v]");
-  EXPECT_EQ(in_brackets("{% for k, v in d|items %}{{ k }}{{ v }}{% endfor %}{{ d.k[::-1] }}"),
+  EXPECT_EQ(marks_of("{{ '%(k)s' % d }}{{ '%(k)s'|format(**d) }}{{ '{k}'.format(**d) }}"), "[vvv]");
+  EXPECT_EQ(marks_of("{{ fmt % ('a', 7) }}{{ ('a\\n' ~ '' ~ w.replace(' ', '\\n'))|indent(1) }}"),
+            "a[|    7]a\n [u]\n [v]");
+  EXPECT_EQ(marks_of("{% for k, v in d|items %}{{ k }}{{ v }}{% endfor %}{{ d.k[::-1] }}"),
             "[kvv]");
 }
 

@@ -29,6 +29,14 @@ chat::Text render(const std::string& source, const std::string& context, bool fo
       .render(chat::parse_json(context, "context", foreign), 1767355200);
 }
 
+std::string in_brackets(const chat::Text& text) {
+  std::string out;
+  for (const chat::Segment& part : text.segments()) {
+    out += part.foreign ? "[" + std::string(part.text) + "]" : std::string(part.text);
+  }
+  return out;
+}
+
 void expect_renders(const std::vector<Rendering>& cases) {
   for (const Rendering& one : cases) {
     try {

@@ -13,6 +13,9 @@ chat::Text render(const std::string& source);
 /// The same over the names of a JSON object; `foreign`: marked so.
 chat::Text render(const std::string& source, const std::string& context, bool foreign = true);
 
+/// The text, what is foreign in brackets.
+std::string in_brackets(const chat::Text& text);
+
 struct Rendering {
   std::string source, text;
 };

@@ -17,14 +17,8 @@
 namespace coppice::testing {
 namespace {
 
-// Foreign text in brackets.
 std::string marked(const std::string& source) {
-  const chat::Text text = render(source, R"({"u": "<u>", "list": ["a", "b"], "d": {"k": "v"}})");
-  std::string out;
-  for (const chat::Segment& part : text.segments()) {
-    out += part.foreign ? "[" + std::string(part.text) + "]" : std::string(part.text);
-  }
-  return out;
+  return in_brackets(render(source, R"({"u": "<u>", "list": ["a", "b"], "d": {"k": "v"}})"));
 }
 
 TEST(ChatTemplateMarks, SurviveEveryOperationOnText) {

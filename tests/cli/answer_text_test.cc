@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "chat/json.h"
 #include "reference/letters_tokenizer.h"
-#include "reference/tiny_model.h"
+#include "reference/tokenizer_file.h"
 
 namespace coppice::cli {
 namespace {
@@ -14,12 +14,6 @@ using testing::letters_tokenizer;
 using Ids = std::vector<TokenId>;
 
 constexpr TokenId a = 4, b = 5, mark = 3, end = 40;
-
-std::unique_ptr<Tokenizer> load(const nlohmann::json& json) {
-  const testing::TemporaryFolder folder;
-  testing::write_file(folder.path() / "tokenizer.json", json.dump());
-  return Tokenizer::load(folder.path());
-}
 
 Ids tokens_of(const Tokenizer& tokenizer, const chat::Text& text, TokenId before) {
   const std::vector<chat::Segment> segments = text.segments();
@@ -54,7 +48,7 @@ TEST(AnswerText, EncodesToTheAnswersTokens) {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
       SCOPED_TRACE(kind);
       const auto tokenizer =
-          load(letters_tokenizer(end, kinds[kind].first, kinds[kind].second, shown));
+          testing::load_json(letters_tokenizer(end, kinds[kind].first, kinds[kind].second, shown));
       const bool prefixes = kind >= 2;
       // Behind an added token a word has the mark that the tokenizer would put there.
       const Ids word = prefixes ? Ids{mark, a} : Ids{a};
@@ -78,7 +72,7 @@ TEST(AnswerText, EncodesToTheAnswersTokens) {
 
 // What a model spells in letters stays text, in a file, too.
 TEST(AnswerText, TellsRealTokensFromTextThatLooksLikeThem) {
-  const auto tokenizer = load([] {
+  const auto tokenizer = testing::load_json([] {
     nlohmann::json json = letters_tokenizer(end, nullptr, nullptr, true);
     auto& vocab = json["model"]["vocab"];
     for (const char* letter : {"<", "|", ">"}) vocab[letter] = vocab.size();
@@ -114,7 +108,7 @@ TEST(AnswerText, TellsRealTokensFromTextThatLooksLikeThem) {
 
 // A stop text that cut a token in two leaves text behind the last one.
 TEST(AnswerText, KeepsWhatAStopTextLeftOfAToken) {
-  const auto tokenizer = load(letters_tokenizer(end));
+  const auto tokenizer = testing::load_json(letters_tokenizer(end));
   const chat::Text text = answer_text(*tokenizer, b, Ids{a, end, b}, "abx");
   EXPECT_EQ(text.bytes(), "a<|end|>bx");
   EXPECT_TRUE(text.foreign_at(9));

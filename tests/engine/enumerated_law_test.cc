@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "engine/batch_requests.h"
 #include "engine/enumerated_engine.h"
 #include "engine/law_prices.h"
+#include "engine/lettered_pair.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice::testing {
@@ -38,12 +38,7 @@ TinyModel three_letters() {
 class ThreeLetters : public TinyPair {
  public:
   ThreeLetters() : TinyPair(three_letters(), 0.5) {
-    using Json = nlohmann::json;
-    const Json tokenizer = {
-        {"model",
-         {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}}}, {"merges", Json::array()}}},
-        {"decoder", {{"type", "Fuse"}}}};
-    write_file(path() / "target" / "tokenizer.json", tokenizer.dump());
+    write_letters(path() / "target", {{"a", 0}, {"b", 1}, {"c", 2}});
     std::filesystem::rename(write_law_prices(*this, {0}), path() / "low-prices.json");
     // A node must be worth more than a third of a plain step.
     std::filesystem::rename(write_law_prices(*this, {0}, 6e-4), path() / "high-prices.json");
@@ -410,26 +405,24 @@ bool is_last_sibling(const TokenTree& tree, std::int32_t node) {
 
 TEST_F(EnumeratedLaw, LeavesDroppedAfterTheyWereDrawnAreNoticed) {
   EnumeratedEngine engine(pair_.options(2));
-  // A leaf whose number says that it will hardly be accepted.
-  engine.judge_by([](const EnumeratedDecisions& decide) {
-    return std::make_unique<PartJudged>(
-        enumerated_rejection(decide), [](const TokenTree& tree, std::int32_t node) {
-          return tree.uniform[static_cast<std::size_t>(node)] < 0.5f || !is_leaf(tree, node) ||
-                 !is_last_sibling(tree, node);
-        });
-  });
+  const auto drop_leaves = [&](const std::function<bool(const TokenTree&, std::size_t)>& hopeless) {
+    engine.judge_by([hopeless](const EnumeratedDecisions& decide) {
+      return std::make_unique<PartJudged>(
+          enumerated_rejection(decide), [hopeless](const TokenTree& tree, std::int32_t node) {
+            return !hopeless(tree, static_cast<std::size_t>(node)) || !is_leaf(tree, node) ||
+                   !is_last_sibling(tree, node);
+          });
+    });
+  };
+  // One whose number says that it will hardly be accepted.
+  drop_leaves([](const TokenTree& tree, std::size_t leaf) { return tree.uniform[leaf] >= 0.5f; });
   const std::string fault = "hopeless leaves are dropped";
   expect_noticed(engine, one_text("by costs", sampled(3)), fault);
   expect_noticed(engine, one_text("two nodes", sampled(3, Dyspec{2})), fault);
   expect_noticed(engine, one_text("chain", sampled(3, Chain{2})), fault);
   // One whose token the draft finds improbable, as where slots are short.
-  engine.judge_by([](const EnumeratedDecisions& decide) {
-    return std::make_unique<PartJudged>(
-        enumerated_rejection(decide), [](const TokenTree& tree, std::int32_t node) {
-          return tree.draft_prob[static_cast<std::size_t>(node)] > 0.3f || !is_leaf(tree, node) ||
-                 !is_last_sibling(tree, node);
-        });
-  });
+  drop_leaves(
+      [](const TokenTree& tree, std::size_t leaf) { return tree.draft_prob[leaf] <= 0.3f; });
   expect_noticed(engine, one_text("two nodes", sampled(3, Dyspec{2})),
                  "improbable leaves are dropped");
   engine.judge_by(enumerated_rejection);
@@ -439,9 +432,8 @@ TEST_F(EnumeratedLaw, LeavesDroppedAfterTheyWereDrawnAreNoticed) {
 // The number that will judge the root's first child is looked at before there is one.
 class SkippedAtHighNumbers final : public AcceptanceRule {
  public:
-  explicit SkippedAtHighNumbers(const EnumeratedDecisions& decide)
-      : decide_(decide), rule_(enumerated_rejection(decide)) {}
-  std::string name() const override { return rule_->name(); }
+  explicit SkippedAtHighNumbers(const EnumeratedDecisions& decide) : decide_(decide) {}
+  std::string name() const override { return "rejection, skipped at high numbers"; }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
              const StepKey& key, Verdict& verdict) override {
     const bool skipped = decide_.look(RandomAddress{RandomStream::accept, key, root_node_key, 0},
@@ -453,7 +445,6 @@ class SkippedAtHighNumbers final : public AcceptanceRule {
 
  private:
   EnumeratedDecisions decide_;
-  std::unique_ptr<AcceptanceRule> rule_;
 };
 
 TEST_F(EnumeratedLaw, GrowthThatLooksAtNumbersToComeIsNoticed) {

@@ -1,12 +1,21 @@
 // A tiny pair whose tokens are letters, so that its texts have text.
 #pragma once
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/pair.h"
 
 namespace coppice::testing {
+
+/// A tokenizer.json of these pieces for a target; "<unk>", if it is one of them, stands for others.
+inline void write_letters(const std::filesystem::path& target, const nlohmann::json& vocab) {
+  nlohmann::json model = {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::json::array()}};
+  if (vocab.contains("<unk>")) model["unk_token"] = "<unk>";
+  const nlohmann::json tokenizer = {{"model", model}, {"decoder", {{"type", "Fuse"}}}};
+  write_file(target / "tokenizer.json", tokenizer.dump());
+}
 
 /// A TinyPair of 96 tokens with a tokenizer.json: token i > 0 is the ASCII character 31 + i.
 class LetteredPair : public TinyPair {
@@ -17,15 +26,8 @@ class LetteredPair : public TinyPair {
     for (int letter = ' '; letter < 127; ++letter) {
       vocab[std::string(1, static_cast<char>(letter))] = letter - 31;
     }
-    const nlohmann::json tokenizer = {
-        {"model",
-         {{"type", "BPE"}, {"unk_token", "<unk>"}, {"vocab", vocab}, {"merges", Json::array()}}},
-        {"decoder", {{"type", "Fuse"}}}};
-    write_file(path() / "target" / "tokenizer.json", tokenizer.dump());
+    write_letters(path() / "target", vocab);
   }
-
- private:
-  using Json = nlohmann::json;
 };
 
 }  // namespace coppice::testing

@@ -25,6 +25,7 @@
 
 #include "engine/batch_requests.h"
 #include "engine/law_prices.h"
+#include "engine/lettered_pair.h"
 #include "engine/sequence_impl.h"
 #include "reference/sampling_reference.h"
 #include "reference/sanitized.h"
@@ -42,13 +43,9 @@ constexpr std::uint64_t seed = 5;
 class Alphabet : public TinyPair {
  public:
   explicit Alphabet(double draft_noise) : TinyPair(shape(), draft_noise) {
-    using Json = nlohmann::json;
-    Json vocab = Json::object();
+    nlohmann::json vocab;
     for (int i = 0; i < letters; ++i) vocab[std::string(1, static_cast<char>('a' + i))] = i;
-    const Json tokenizer = {
-        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}},
-        {"decoder", {{"type", "Fuse"}}}};
-    write_file(path() / "target" / "tokenizer.json", tokenizer.dump());
+    write_letters(path() / "target", vocab);
   }
   EngineOptions options() const {
     EngineOptions options = TinyPair::options();

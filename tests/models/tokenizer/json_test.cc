@@ -15,6 +15,7 @@
 #include "base/json_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/tiny_model.h"
+#include "reference/tokenizer_file.h"
 
 namespace coppice {
 namespace {
@@ -32,9 +33,7 @@ Json golden(const std::string& name) {
 }
 
 std::unique_ptr<Tokenizer> load_text(const std::string& text) {
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.json", text);
-  return Tokenizer::load(folder.path());
+  return testing::load_tokenizer("tokenizer.json", text);
 }
 std::unique_ptr<Tokenizer> load(const Json& json) { return load_text(json.dump()); }
 

@@ -14,6 +14,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "reference/sentencepiece_proto.h"
 #include "reference/tiny_model.h"
+#include "reference/tokenizer_file.h"
 
 namespace coppice::sentencepiece_test {
 namespace {
@@ -42,9 +43,7 @@ Proto letters() {
 }
 
 std::unique_ptr<Tokenizer> load(const std::string& bytes) {
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.model", bytes);
-  return Tokenizer::load(folder.path());
+  return testing::load_tokenizer("tokenizer.model", bytes);
 }
 
 // As transformers 5.23 does for a tokenizer.model, but that BOS is what it does not ask for there.

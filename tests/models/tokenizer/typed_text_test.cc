@@ -15,7 +15,7 @@
 #include "base/json_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/sentencepiece_proto.h"
-#include "reference/tiny_model.h"
+#include "reference/tokenizer_file.h"
 
 namespace coppice::testing {
 namespace {
@@ -27,17 +27,8 @@ using Proto = SentencepieceProto;
 
 const fs::path golden_files = fs::path(COPPICE_SOURCE_DIR) / "tests/golden/tokenizers";
 
-std::unique_ptr<Tokenizer> load_json(const Json& json, const std::string& config = "") {
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.json", json.dump());
-  if (!config.empty()) write_file(folder.path() / "tokenizer_config.json", config);
-  return Tokenizer::load(folder.path());
-}
 std::unique_ptr<Tokenizer> load_proto(const Proto& proto, const std::string& config = "") {
-  const TemporaryFolder folder;
-  write_file(folder.path() / "tokenizer.model", proto.file());
-  if (!config.empty()) write_file(folder.path() / "tokenizer_config.json", config);
-  return Tokenizer::load(folder.path());
+  return load_tokenizer("tokenizer.model", proto.file(), config);
 }
 
 std::vector<std::string> added_texts(const Tokenizer& tokenizer) {
