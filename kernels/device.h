@@ -25,13 +25,10 @@
 #include "base/types.h"
 #include "kernels/host_bytes.h"
 #include "kernels/visible_kv.h"
+#include "kernels/weight_format.h"
 
 namespace coppice {
 
-enum class DType { f32, f16, bf16 };
-
-std::size_t size_of(DType dtype);
-const char* name_of(DType dtype);
 
 /// Move-only owner of device memory; zero-filled when allocated.
 class DeviceBuffer {
@@ -73,11 +70,28 @@ class DeviceBuffer {
 
 /// Weights of one linear layer, [out_features, in_features] row-major as in the file (so
 /// y = W x). Several parts stacked by output features run as one product (q, k and v; gate
-/// and up).
+/// and up), each in its own format.
 struct LinearPart {
+  LinearPart(HostBytes bytes, WeightFormat stored, std::int64_t outputs)
+      : data(std::move(bytes)), format(stored), out_features(outputs) {}
+  LinearPart(HostBytes bytes, DType stored, std::int64_t outputs)
+      : LinearPart(std::move(bytes), format_of(stored), outputs) {}
+
   HostBytes data;
-  DType dtype = DType::f32;
-  std::int64_t out_features = 0;
+  WeightFormat format;
+  std::int64_t out_features;
+};
+
+class LinearWeights;
+
+/// What token embeddings are read from: rows [vocab, hidden] of a format in device memory, or
+/// weights that a device has packed.
+struct EmbeddingTable {
+  const void* rows = nullptr;
+  WeightFormat format = WeightFormat::f32;
+  const LinearWeights* packed = nullptr;
+
+  bool is_there() const { return rows != nullptr || packed != nullptr; }
 };
 
 /// Weights packed for a device; made by Device::pack_linear, used only with that device.
@@ -87,9 +101,9 @@ class LinearWeights {
   virtual std::int64_t in_features() const = 0;
   virtual std::int64_t out_features() const = 0;
   virtual std::size_t bytes() const = 0;
-  /// The weights as an embedding table [out_features, in_features] of `dtype` in device memory,
-  /// where the device keeps them so: tied embeddings then need no second copy. Else nullptr.
-  virtual const void* table(DType& /*dtype*/) const { return nullptr; }
+  /// The weights as an embedding table, where the device can read rows of them: tied embeddings
+  /// then need no second copy. Else one without any.
+  virtual EmbeddingTable table() const { return {}; }
   /// Whether a weight was NaN or infinite as read, or as rounded to what the device keeps.
   virtual bool has_non_finite() const { return false; }
 };
@@ -294,6 +308,8 @@ class Device {
   // --- weights ----------------------------------------------------------------------------
   /// Prepares for products while the host goes on, as it reads weights, say. They need not come.
   virtual void expect_products(std::span<const ExpectedProduct>) {}
+  /// Whether weights of this format are kept as they are. Of the others the host makes bf16 first.
+  virtual bool keeps(WeightFormat format) const { return dtype_of(format).has_value(); }
   /// `bias` is empty or has as many f32 values as all parts have output features.
   /// `max_rows` is the largest number of rows linear() will be called with.
   virtual std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
@@ -310,9 +326,9 @@ class Device {
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
 
   // --- operations (each documented in its own header under kernels/) -------------------------
-  /// kernels/cpu/embedding.h: out[r, :] = scale * table[tokens[r], :]; table [vocab, hidden] of
-  /// `dtype`, out [rows, hidden] f32.
-  virtual void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden,
+  /// kernels/cpu/embedding.h: out[r, :] = scale * table[tokens[r], :]; table [vocab, hidden] of a
+  /// format that the device keeps, out [rows, hidden] f32.
+  virtual void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden,
                      float scale, float* out) = 0;
   /// kernels/cpu/rms_norm.h: out[r, :] = x[r, :] / sqrt(mean(x[r, :]^2) + epsilon) * weight.
   /// x [rows, hidden] f32, weight [hidden] f32, out [rows, hidden] activation.
@@ -378,6 +394,8 @@ class DeviceScope {
 struct CpuOptions {
   int threads = 0;             ///< 0: as many as the process may use
   DType compute = DType::f32;  ///< of activations: f32 or bf16
+  /// In f32, products with quantised weights take activations in blocks of 8 bits.
+  bool integer_products = false;
   DType kv = DType::f32;       ///< of keys and values
 };
 

@@ -25,7 +25,7 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/device.h"
+#include "kernels/dtype.h"
 
 namespace coppice {
 
@@ -71,5 +71,11 @@ std::uint64_t bytes_of(WeightFormat format, std::uint64_t numbers);
 /// Writes the numbers of whole blocks to `out`, rounded as ggml's and the gguf library's own
 /// functions do (bit for bit).
 void dequantise(WeightFormat format, std::span<const std::byte> blocks, float* out);
+
+/// To the nearest, ties to even.
+std::uint16_t rounded_to_bf16(float value);
+
+/// Whether a scale or minimum of whole blocks is NaN or infinite.
+bool has_non_finite_scale(WeightFormat format, std::span<const std::byte> blocks);
 
 }  // namespace coppice

@@ -87,6 +87,27 @@ const StoredTensor* Checkpoint::find(const std::string& tensor) const {
   return it == file_of_.end() ? nullptr : &files_[it->second].tensors().at(tensor);
 }
 
+const std::string& Checkpoint::file_name(const std::string& tensor) const {
+  return file_of(tensor).name();
+}
+
+void Checkpoint::read(const std::string& tensor, std::uint64_t offset,
+                      std::span<std::byte> to) const {
+  file_of(tensor).read(*find(tensor), offset, to);
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : file_of_) names.push_back(name);
+  return names;
+}
+
+std::uint64_t Checkpoint::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const SafetensorsFile& file : files_) bytes += file.size();
+  return bytes;
+}
+
 const SafetensorsFile& Checkpoint::file_of(const std::string& tensor) const {
   return files_[file_of_.at(tensor)];
 }

@@ -145,12 +145,11 @@ void describe_shape(const ModelConfig& config, DType kv_dtype, Report& report) {
                                 config.tie_word_embeddings ? "tied" : "untied", " embeddings"));
 }
 
-void describe_weights(const Checkpoint& checkpoint, Report& report) {
-  std::uint64_t bytes = 0;
-  for (const SafetensorsFile& file : checkpoint.files()) bytes += file.size();
+void describe_weights(const WeightSource& source, Report& report) {
+  const std::vector<std::string> names = source.names();
   std::map<std::string, std::uint64_t> elements;
-  for (const auto& [name, file] : checkpoint.names()) {
-    const StoredTensor& tensor = checkpoint.files()[file].tensors().at(name);
+  for (const std::string& name : names) {
+    const StoredTensor& tensor = *source.find(name);
     elements[tensor.dtype] += tensor.elements();
   }
   std::string dtypes;
@@ -158,9 +157,10 @@ void describe_weights(const Checkpoint& checkpoint, Report& report) {
     dtypes += (dtypes.empty() ? "" : ", ") + dtype;
     if (elements.size() > 1) dtypes += cat(" (", count_text(static_cast<std::int64_t>(count)), ")");
   }
-  const std::size_t files = checkpoint.files().size();
-  report.line("weights", cat(bytes_text(bytes), " in ", files, files == 1 ? " file, " : " files, ",
-                             checkpoint.tensors(), " tensors, ", dtypes));
+  const std::size_t files = source.file_count();
+  report.line("weights", cat(bytes_text(source.bytes()), " in ", files,
+                             files == 1 ? " file, " : " files, ", names.size(), " tensors, ",
+                             dtypes));
 }
 
 std::string vocabulary(const ModelFolder& folder) {
@@ -207,8 +207,8 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
                   ", eos ", token_list(config.eos_tokens)));
   describe_settings("obeyed", folder.settings.obeyed, report);
   describe_settings("not obeyed", folder.settings.not_obeyed, report);
-  if (folder.checkpoint) {
-    describe_weights(*folder.checkpoint, report);
+  if (folder.source != nullptr) {
+    describe_weights(*folder.source, report);
   } else {
     report.line("weights", "cannot be read");
   }

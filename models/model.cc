@@ -146,8 +146,7 @@ class GraphModel final : public Model {
     std::int32_t rows = shape.rows;
     float* hidden = work_.hidden.as<float>();
     const void* attended = work_.attended.data();
-    device_.embed(*pass_, weights_.embedding, weights_.embedding_dtype, width,
-                  weights_.embedding_scale, hidden);
+    device_.embed(*pass_, weights_.embedding, width, weights_.embedding_scale, hidden);
     normalise(hidden, weights_.layers.front().attention_norm, rows);
     for (std::int32_t index = 0; index < config_.layers; ++index) {
       const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];

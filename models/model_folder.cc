@@ -18,8 +18,8 @@ ModelConfig supported_config(const fs::path& dir) {
                     config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
 }
 
-const ModelConfig& with_settled_head(ModelConfig& config, const Checkpoint& checkpoint) {
-  settle_head(config, checkpoint);
+const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& source) {
+  settle_head(config, source);
   return config;
 }
 
@@ -27,8 +27,8 @@ const ModelConfig& with_settled_head(ModelConfig& config, const Checkpoint& chec
 
 ModelFiles::ModelFiles(const fs::path& dir)
     : config(supported_config(dir)),
-      checkpoint(dir),
-      weights(with_settled_head(config, checkpoint), checkpoint) {}
+      source(open_weights(dir)),
+      weights(with_settled_head(config, *source), *source) {}
 
 std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_t vocab_rows,
                                                 std::string& why_not) {
@@ -52,11 +52,11 @@ ModelFolder::ModelFolder(const fs::path& dir)
     : config(read_config(dir)), obstacles(config.unsupported) {
   const bool known = obstacles.empty();  // else neither tensors nor rows are
   try {
-    checkpoint.emplace(dir);
-    if (known) StoredWeights(with_settled_head(config, *checkpoint), *checkpoint);
+    source = open_weights(dir);
+    if (known) StoredWeights(with_settled_head(config, *source), *source);
   } catch (const Error& error) {
     obstacles.emplace_back(error.what());
-    if (!checkpoint) no_checkpoint = error.what();
+    if (source == nullptr) no_weights = error.what();
   }
   try {
     constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "models/checkpoint.h"
 #include "models/config.h"
 #include "models/settings/setting_file.h"
 #include "models/stored_weights.h"
@@ -24,7 +23,7 @@ struct ModelFiles {
   ModelFiles& operator=(const ModelFiles&) = delete;
 
   ModelConfig config;
-  const Checkpoint checkpoint;
+  const std::unique_ptr<WeightSource> source;
   const StoredWeights weights;
 };
 
@@ -40,8 +39,8 @@ struct ModelFolder {
   explicit ModelFolder(const std::filesystem::path& dir);
 
   ModelConfig config;
-  std::optional<Checkpoint> checkpoint;
-  std::string no_checkpoint;  ///< why it cannot be opened
+  std::unique_ptr<WeightSource> source;
+  std::string no_weights;  ///< why it cannot be opened
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;            ///< why there is none
   std::vector<std::string> obstacles;  ///< why it cannot be a target; empty: it can

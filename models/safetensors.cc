@@ -158,12 +158,6 @@ class HeaderReader {
 
 }  // namespace
 
-std::uint64_t StoredTensor::elements() const {
-  std::uint64_t count = 1;
-  for (const std::uint64_t extent : shape) count *= extent;
-  return count;
-}
-
 std::size_t safetensors_header_bytes(std::string_view head, std::uint64_t file_bytes,
                                      const std::string& name) {
   constexpr std::uint64_t longest_header = 16u << 20;

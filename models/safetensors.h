@@ -11,18 +11,9 @@
 #include <vector>
 
 #include "base/files.h"
+#include "models/weight_source.h"
 
 namespace coppice {
-
-/// One tensor as stored.
-struct StoredTensor {
-  std::string dtype;  ///< as the format spells it: F32, BF16, I64, ...
-  std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0;  ///< its first byte, from the end of the header
-  std::uint64_t bytes = 0;
-
-  std::uint64_t elements() const;
-};
 
 /// The length of a file's header, which its first 8 bytes (`head`) say. `file_bytes` is the whole
 /// file's length, `name` its name for messages. Throws Error(failure): longer than the file or

@@ -11,17 +11,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/widen.h"
 
 namespace coppice {
 namespace {
-
-std::optional<DType> float_type(const std::string& dtype) {
-  if (dtype == "F32") return DType::f32;
-  if (dtype == "F16") return DType::f16;
-  if (dtype == "BF16") return DType::bf16;
-  return std::nullopt;
-}
 
 /// What stands before a text model's own names, and before lm_head.
 struct Prefixes {
@@ -29,13 +21,13 @@ struct Prefixes {
 };
 
 /// Models that see images, too, keep the text model under a name of its own.
-Prefixes prefixes_of(const Checkpoint& checkpoint) {
+Prefixes prefixes_of(const WeightSource& source) {
   constexpr Prefixes text = {"model.", ""};
   for (const Prefixes& found : {text, Prefixes{"language_model.model.", "language_model."},
                                 Prefixes{"model.language_model.", ""}}) {
     // A head may stand for the table.
-    if (checkpoint.find(cat(found.model, "embed_tokens.weight")) != nullptr ||
-        checkpoint.find(cat(found.model, "norm.weight")) != nullptr) {
+    if (source.find(cat(found.model, "embed_tokens.weight")) != nullptr ||
+        source.find(cat(found.model, "norm.weight")) != nullptr) {
       return found;
     }
   }
@@ -70,67 +62,74 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
 
 /// Tensors that the graph would not look at make another model than config.json describes. Layers
 /// beyond the last one may be there: cut off by config.json, or made for other purposes.
-void require_known(const ModelConfig& config, const Checkpoint& checkpoint,
+void require_known(const ModelConfig& config, const WeightSource& source,
                    const Prefixes& prefixes, const std::set<std::string>& known) {
-  for (const auto& [name, file] : checkpoint.names()) {
+  for (const std::string& name : source.names()) {
     const std::string_view text = name;
     if (text.substr(0, prefixes.model.size()) != prefixes.model || known.count(name) != 0) continue;
     if (text.ends_with(".rotary_emb.inv_freq")) continue;  // computed from config.json
     if (!is_in_layers(text.substr(prefixes.model.size()), config.layers)) continue;
-    throw_failure(cat(checkpoint.files()[file].name(), ": tensor ", name, " is no part of the ",
+    throw_failure(cat(source.file_name(name), ": tensor ", name, " is no part of the ",
                       config.architecture,
                       " that config.json describes; the two files do not belong together"));
   }
 }
 
-StoredWeights::Tensor found(const Checkpoint& checkpoint, const std::string& name,
+StoredWeights::Tensor found(const WeightSource& source, const std::string& name,
                             const ParameterShape& parameter) {
-  const StoredTensor* tensor = checkpoint.find(name);
+  const StoredTensor* tensor = source.find(name);
   if (tensor == nullptr) {
-    throw_failure(cat(checkpoint.files().front().name(),
-                      checkpoint.files().size() > 1 ? " and its sister files" : "", ": tensor ",
-                      name, " is missing; fetch the model again"));
+    const std::vector<std::string> names = source.names();
+    throw_failure(cat(names.empty() ? "the model" : source.file_name(names.front()),
+                      source.file_count() > 1 ? " and its sister files" : "", ": tensor ", name,
+                      " is missing; fetch the model again"));
   }
-  const SafetensorsFile& file = checkpoint.file_of(name);
+  const std::string& file = source.file_name(name);
   const std::vector<std::uint64_t> wanted(parameter.shape.begin(), parameter.shape.end());
   if (tensor->shape != wanted) {
-    throw_failure(cat(file.name(), ": tensor ", name, " has the shape ", shape_text(tensor->shape),
+    throw_failure(cat(file, ": tensor ", name, " has the shape ", shape_text(tensor->shape),
                       ", but config.json asks for ", shape_text(wanted),
                       "; the two files do not belong together"));
   }
-  const auto dtype = float_type(tensor->dtype);
-  if (!dtype) {
-    throw_failure(cat(file.name(), ": tensor ", name, " has the dtype ", tensor->dtype,
-                      ", but coppice reads F32, F16 and BF16; convert it"));
+  const auto format = format_named(tensor->dtype);
+  if (!format) {
+    std::string known;
+    for (const WeightFormat one : all_weight_formats) {
+      known += cat(known.empty() ? "" : ", ", name_of(one));
+    }
+    throw_failure(cat(file, ": tensor ", name, " has the type ", tensor->dtype,
+                      ", but coppice reads ", known, "; convert it"));
   }
-  return {name, &file, tensor, *dtype};
+  return {name, tensor, *format};
 }
 
 constexpr const char* table_name = "model.embed_tokens.weight";
 constexpr const char* head_name = "lm_head.weight";
 
-/// Whether two tensors of floats hold the same numbers; false, too, where shapes or types say no.
-bool same_values(const SafetensorsFile& one_file, const StoredTensor& one,
-                 const SafetensorsFile& other_file, const StoredTensor& other) {
-  const auto one_type = float_type(one.dtype), other_type = float_type(other.dtype);
-  if (one.shape != other.shape || !one_type || !other_type) return false;
-  constexpr std::uint64_t most = 1 << 18;
+/// Whether two tensors hold the same numbers; false, too, where shapes or types say no.
+bool same_values(const WeightSource& source, const std::string& one_name,
+                 const std::string& other_name) {
+  const StoredTensor &one = *source.find(one_name), &other = *source.find(other_name);
+  const auto one_format = format_named(one.dtype), other_format = format_named(other.dtype);
+  if (one.shape != other.shape || one.shape.size() != 2 || !one_format || !other_format) return false;
+  const std::uint64_t width = std::max<std::uint64_t>(1, one.shape[1]);
+  const std::uint64_t most_rows = std::max<std::uint64_t>(1, (1 << 18) / width);
   std::vector<std::byte> one_bytes, other_bytes;
   std::vector<float> one_values, other_values;
-  const auto read = [](const SafetensorsFile& file, const StoredTensor& tensor, DType type,
-                       std::uint64_t begin, std::uint64_t count, std::vector<std::byte>& bytes) {
-    bytes.resize(count * size_of(type));
-    file.read(tensor, begin * size_of(type), bytes);
+  const auto read = [&](const std::string& tensor, WeightFormat format, std::uint64_t row,
+                        std::uint64_t rows, std::vector<std::byte>& bytes) {
+    bytes.resize(bytes_of(format, rows * width));
+    source.read(tensor, bytes_of(format, row * width), bytes);
   };
-  for (std::uint64_t begin = 0; begin < one.elements(); begin += most) {
-    const std::uint64_t count = std::min<std::uint64_t>(most, one.elements() - begin);
-    read(one_file, one, *one_type, begin, count, one_bytes);
-    read(other_file, other, *other_type, begin, count, other_bytes);
-    if (one_type == other_type && one_bytes == other_bytes) continue;
-    one_values.resize(count);
-    other_values.resize(count);
-    widen(one_bytes, *one_type, one_values.data());
-    widen(other_bytes, *other_type, other_values.data());
+  for (std::uint64_t row = 0; row < one.shape[0]; row += most_rows) {
+    const std::uint64_t rows = std::min(most_rows, one.shape[0] - row);
+    read(one_name, *one_format, row, rows, one_bytes);
+    read(other_name, *other_format, row, rows, other_bytes);
+    if (one_format == other_format && one_bytes == other_bytes) continue;
+    one_values.resize(rows * width);
+    other_values.resize(rows * width);
+    dequantise(*one_format, one_bytes, one_values.data());
+    dequantise(*other_format, other_bytes, other_values.data());
     if (one_values != other_values) return false;
   }
   return true;
@@ -138,34 +137,32 @@ bool same_values(const SafetensorsFile& one_file, const StoredTensor& one,
 
 }  // namespace
 
-void settle_head(ModelConfig& config, const Checkpoint& checkpoint) {
+void settle_head(ModelConfig& config, const WeightSource& source) {
   if (!config.tie_word_embeddings) return;
-  const Prefixes prefixes = prefixes_of(checkpoint);
+  const Prefixes prefixes = prefixes_of(source);
   const std::string table = stored_name(prefixes, table_name);
   const std::string head = stored_name(prefixes, head_name);
-  const StoredTensor *const one = checkpoint.find(table), *const other = checkpoint.find(head);
-  if (one == nullptr || other == nullptr) return;
-  config.tie_word_embeddings =
-      same_values(checkpoint.file_of(table), *one, checkpoint.file_of(head), *other);
+  if (source.find(table) == nullptr || source.find(head) == nullptr) return;
+  config.tie_word_embeddings = same_values(source, table, head);
 }
 
-StoredWeights::StoredWeights(const ModelConfig& config, const Checkpoint& checkpoint)
-    : checkpoint_(checkpoint) {
-  const Prefixes prefixes = prefixes_of(checkpoint);
+StoredWeights::StoredWeights(const ModelConfig& config, const WeightSource& source)
+    : source_(source) {
+  const Prefixes prefixes = prefixes_of(source);
   const std::vector<ParameterShape> parameters = parameter_shapes(config);
   std::set<std::string> known;
   for (const ParameterShape& parameter : parameters) {
     known.insert(stored_name(prefixes, parameter.name));
   }
-  require_known(config, checkpoint, prefixes, known);
+  require_known(config, source, prefixes, known);
   for (const ParameterShape& parameter : parameters) {
     std::string name = stored_name(prefixes, parameter.name);
     if (config.tie_word_embeddings && parameter.name == table_name &&
-        checkpoint.find(name) == nullptr &&
-        checkpoint.find(stored_name(prefixes, head_name)) != nullptr) {
+        source.find(name) == nullptr &&
+        source.find(stored_name(prefixes, head_name)) != nullptr) {
       name = stored_name(prefixes, head_name);
     }
-    tensors_.emplace(parameter.name, found(checkpoint, name, parameter));
+    tensors_.emplace(parameter.name, found(source, name, parameter));
   }
 }
 

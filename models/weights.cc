@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "kernels/finite.h"
-#include "models/widen.h"
 
 namespace coppice {
 namespace {
@@ -50,7 +49,7 @@ class Loader {
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
     weights_.final_norm = norm("model.norm");
-    stored_.checkpoint().require_unchanged();  // else the weights may be of two versions
+    stored_.source().require_unchanged();  // else the weights may be of two versions
     if (progress_) progress_(1.0);
     return std::move(weights_);
   }
@@ -58,18 +57,36 @@ class Loader {
  private:
   using Tensor = StoredWeights::Tensor;
 
-  static HostBytes bytes_of(const Tensor& tensor) {
-    return HostBytes::Read(
-        [file = tensor.file, stored = tensor.stored](std::size_t offset, std::span<std::byte> to) {
-          file->read(*stored, offset, to);
-        });
+  HostBytes bytes_of(const Tensor& tensor) const {
+    return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
+      stored_.source().read(tensor.name, offset, to);
+    });
+  }
+
+  /// Of a tensor in a format that the device does not keep: the same numbers in bf16. What is asked
+  /// for begins and ends with a block.
+  HostBytes narrowed(const Tensor& tensor) const {
+    return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
+      const std::uint64_t first = offset / sizeof(std::uint16_t);
+      const std::uint64_t count = to.size() / sizeof(std::uint16_t);
+      std::vector<std::byte> stored(coppice::bytes_of(tensor.format, count));
+      stored_.source().read(tensor.name, coppice::bytes_of(tensor.format, first), stored);
+      std::vector<float> values(count);
+      dequantise(tensor.format, stored, values.data());
+      auto* bits = to.data();
+      for (const float value : values) {
+        const std::uint16_t rounded = rounded_to_bf16(value);
+        std::memcpy(bits, &rounded, sizeof rounded);
+        bits += sizeof rounded;
+      }
+    });
   }
 
   /// Norms begin at multiples of 256 bytes.
   static std::size_t place_size(std::uint64_t values) { return (values + 63) / 64 * 64; }
 
-  [[noreturn]] static void refuse_non_finite(const Tensor& tensor) {
-    throw_failure(cat(tensor.file->name(), ": tensor ", tensor.name,
+  [[noreturn]] void refuse_non_finite(const Tensor& tensor) const {
+    throw_failure(cat(stored_.source().file_name(tensor.name), ": tensor ", tensor.name,
                       " holds NaN or infinity; fetch the file again"));
   }
 
@@ -77,14 +94,19 @@ class Loader {
   /// asked for hold whole values.
   HostBytes checked(const Tensor& tensor) const {
     return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
-      tensor.file->read(*tensor.stored, offset, to);
-      if (options_.check_finite && has_non_finite(to, tensor.dtype)) refuse_non_finite(tensor);
+      stored_.source().read(tensor.name, offset, to);
+      const std::optional<DType> plain = dtype_of(tensor.format);
+      if (options_.check_finite &&
+          (plain ? has_non_finite(to, *plain) : has_non_finite_scale(tensor.format, to))) {
+        refuse_non_finite(tensor);
+      }
     });
   }
 
   void read_through(const Tensor& tensor) const {
     const HostBytes bytes = checked(tensor);
-    constexpr std::uint64_t block = 1 << 20;
+    const auto whole = static_cast<std::uint64_t>(block_shape(tensor.format).bytes);
+    const std::uint64_t block = (1 << 20) / whole * whole;
     std::vector<std::byte> some(block);
     for (std::uint64_t begin = 0; begin < tensor.stored->bytes; begin += block) {
       const std::uint64_t count = std::min(block, tensor.stored->bytes - begin);
@@ -94,8 +116,10 @@ class Loader {
 
   void count(const Tensor& tensor) {
     bytes_done_ += static_cast<std::int64_t>(tensor.stored->bytes);
-    bytes_expected_ =
-        std::max(bytes_expected_, parameters_ * static_cast<std::int64_t>(size_of(tensor.dtype)));
+    const auto stored = static_cast<double>(tensor.stored->bytes) /
+                        static_cast<double>(tensor.stored->elements());
+    bytes_expected_ = std::max(bytes_expected_,
+                               static_cast<std::int64_t>(static_cast<double>(parameters_) * stored));
   }
 
   void report() const {
@@ -110,7 +134,7 @@ class Loader {
     std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.stored->bytes));
     checked(tensor).read(0, bytes);
     std::vector<float> values(static_cast<std::size_t>(tensor.stored->elements()));
-    widen(bytes, tensor.dtype, values.data());
+    dequantise(tensor.format, bytes, values.data());
     return values;
   }
 
@@ -135,8 +159,10 @@ class Loader {
       const Tensor& weight = stored_.at(name + ".weight");
       count(weight);
       in_features = static_cast<std::int64_t>(weight.stored->shape[1]);
-      stacked.push_back(
-          {bytes_of(weight), weight.dtype, static_cast<std::int64_t>(weight.stored->shape[0])});
+      const bool kept = device_.keeps(weight.format);
+      stacked.emplace_back(kept ? bytes_of(weight) : narrowed(weight),
+                           kept ? weight.format : WeightFormat::bf16,
+                           static_cast<std::int64_t>(weight.stored->shape[0]));
       if (const Tensor* const added = stored_.find(name + ".bias")) {
         const std::vector<float> values = vector(*added);
         bias.insert(bias.end(), values.begin(), values.end());
@@ -146,7 +172,7 @@ class Loader {
     if (options_.check_finite && packed->has_non_finite()) {
       for (const std::string& name : names) read_through(stored_.at(name + ".weight"));
       const Tensor& first = stored_.at(names.front() + ".weight");
-      throw_failure(cat(first.file->name(), ": tensor ", first.name,
+      throw_failure(cat(stored_.source().file_name(first.name), ": tensor ", first.name,
                         " or one stacked on it holds values beyond the "
                         "range of ",
                         name_of(device_.compute_dtype())));
@@ -188,20 +214,21 @@ class Loader {
   void load_embedding() {
     const Tensor& table = stored_.at("model.embed_tokens.weight");
     if (config_.scaled_embeddings) {
-      // transformers rounds the factor to the type of the table.
-      weights_.embedding_scale =
-          rounded(std::sqrt(static_cast<double>(config_.hidden_size)), table.dtype);
+      // transformers rounds the factor to the type of the table; a quantised one was made of bf16.
+      weights_.embedding_scale = rounded(std::sqrt(static_cast<double>(config_.hidden_size)),
+                                         dtype_of(table.format).value_or(DType::bf16));
     }
     if (config_.tie_word_embeddings) {
-      weights_.embedding = weights_.head->table(weights_.embedding_dtype);
-      if (weights_.embedding != nullptr) return;
+      weights_.embedding = weights_.head->table();
+      if (weights_.embedding.is_there()) return;
     }
     if (!config_.tie_word_embeddings) count(table);  // else it counted as the head
-    const auto bytes = static_cast<std::size_t>(table.stored->bytes);
-    weights_.embedding_dtype = table.dtype;
+    const bool kept = device_.keeps(table.format);
+    const WeightFormat format = kept ? table.format : WeightFormat::bf16;
+    const std::uint64_t bytes = coppice::bytes_of(format, table.stored->elements());
     weights_.embedding_copy = device_.allocate(bytes, "embedding table");
-    device_.upload(weights_.embedding_copy.data(), checked(table), bytes);
-    weights_.embedding = weights_.embedding_copy.data();
+    device_.upload(weights_.embedding_copy.data(), kept ? checked(table) : narrowed(table), bytes);
+    weights_.embedding = {weights_.embedding_copy.data(), format};
   }
 
   const ModelConfig& config_;
@@ -225,9 +252,10 @@ std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   };
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : stored.all()) bytes += bytes_of(*tensor.stored);
-  // Tied embeddings are kept twice: packed as the head, and as a table.
+  // Tied embeddings of plain numbers are kept twice: packed as the head, and as a table.
   const bool tied = stored.find("lm_head.weight") == nullptr;
-  if (tied) bytes += bytes_of(*stored.at("model.embed_tokens.weight").stored);
+  const StoredWeights::Tensor& table = stored.at("model.embed_tokens.weight");
+  if (tied && dtype_of(table.format)) bytes += bytes_of(*table.stored);
   return bytes;
 }
 

@@ -32,17 +32,15 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
   std::unique_ptr<LinearWeights> head;
-  /// [vocab, hidden] of embedding_dtype where the device reads it: the head's, or a copy.
-  const void* embedding = nullptr;
-  DType embedding_dtype = DType::f32;
+  EmbeddingTable embedding;  ///< the head's, or embedding_copy
   float embedding_scale = 1.0f;
   DeviceBuffer embedding_copy;
   DeviceBuffer norms;
   std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
 };
 
-/// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep the
-/// checkpoint's types.
+/// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep
+/// their formats.
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype);
 
 /// `stored` are those of this config. max_rows and max_logit_rows are the most rows of one product.

@@ -73,11 +73,11 @@ const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(p
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(DType compute, DType kv, int threads)
+  CpuDevice(DType compute, bool integer_products, DType kv, int threads)
       : compute_(compute),
         kv_(kv),
         workers_(threads),
-        linear_(compute, workers_),
+        linear_(compute, integer_products, workers_),
         attention_(workers_) {}
 
   std::string name() const override { return "cpu"; }
@@ -100,6 +100,7 @@ class CpuDevice final : public Device {
   }
   void synchronize() override {}
 
+  bool keeps(WeightFormat) const override { return true; }
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                              std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t max_rows) override {
@@ -108,9 +109,19 @@ class CpuDevice final : public Device {
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     return std::make_unique<CpuPass>(limits, threads());
   }
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
+  void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {
-    cpu::embed(table, dtype, hidden, cpu_pass(pass).tokens, scale, out, workers_);
+    const std::vector<TokenId>& tokens = cpu_pass(pass).tokens;
+    if (table.packed == nullptr) {
+      cpu::embed(table.rows, table.format, hidden, tokens, scale, out, workers_);
+      return;
+    }
+    workers_.run_rows(std::ssize(tokens), hidden, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        linear_.embed_row(*table.packed, tokens[static_cast<std::size_t>(r)], scale,
+                          out + r * hidden);
+      }
+    });
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
@@ -169,7 +180,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
                     cpu::describe_processor(), "; use f32"));
   }
   const int threads = options.threads > 0 ? options.threads : cpu::usable_threads();
-  return std::make_unique<CpuDevice>(options.compute, options.kv, threads);
+  return std::make_unique<CpuDevice>(options.compute, options.integer_products, options.kv, threads);
 }
 
 }  // namespace coppice

@@ -43,15 +43,23 @@ namespace coppice::cpu {
 
 HWY_EXPORT(widen_row);
 
-void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
-           float scale, float* out, Workers& workers) {
-  const auto row_bytes = hidden * static_cast<std::int64_t>(size_of(dtype));
+void embed(const void* table, WeightFormat format, std::int64_t hidden,
+           std::span<const TokenId> tokens, float scale, float* out, Workers& workers) {
+  const auto row_bytes =
+      static_cast<std::int64_t>(bytes_of(format, static_cast<std::uint64_t>(hidden)));
+  const std::optional<DType> plain = dtype_of(format);
   workers.run_rows(std::ssize(tokens), hidden, 1 << 16, [&](std::int64_t begin, std::int64_t end) {
     const auto* bytes = static_cast<const char*>(table);
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t token = tokens[static_cast<std::size_t>(r)];
-      HWY_DYNAMIC_DISPATCH(widen_row)
-      (bytes + token * row_bytes, dtype, hidden, scale, out + r * hidden);
+      const char* const row = bytes + token * row_bytes;
+      float* const to = out + r * hidden;
+      if (plain) {
+        HWY_DYNAMIC_DISPATCH(widen_row)(row, *plain, hidden, scale, to);
+        continue;
+      }
+      dequantise(format, std::as_bytes(std::span(row, static_cast<std::size_t>(row_bytes))), to);
+      for (std::int64_t i = 0; i < hidden; ++i) to[i] *= scale;
     }
   });
 }

@@ -1,6 +1,6 @@
 // Rows of an embedding table, times a scale.
 //
-//   table   [vocab, hidden] f32, f16 or bf16
+//   table   [vocab, hidden] of any format
 //   tokens  [rows], each in [0, vocab) (the caller's to check: the table does not know vocab)
 //   out     [rows, hidden] f32: values widened, which is exact, and multiplied by `scale` (Gemma's
 //           is sqrt(hidden); others' is 1, which keeps the bits)
@@ -14,7 +14,7 @@ namespace coppice::cpu {
 
 class Workers;
 
-void embed(const void* table, DType dtype, std::int64_t hidden, std::span<const TokenId> tokens,
+void embed(const void* table, WeightFormat format, std::int64_t hidden, std::span<const TokenId> tokens,
            float scale, float* out, Workers& workers);
 
 }  // namespace coppice::cpu

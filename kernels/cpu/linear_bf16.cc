@@ -88,7 +88,7 @@ COPPICE_BF16 void block_rows(const std::uint16_t* w, const LinearProduct& p, std
         p.bias != nullptr ? _mm512_maskz_loadu_ps(mask, p.bias + first) : _mm512_setzero_ps();
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      float* y = p.y + (row + r) * out + first;
+      float* y = p.y + (row + r) * p.stride + first;
       __m512 total = sum[0][r][v];
       if constexpr (kChains == 2) total = _mm512_add_ps(total, sum[kChains - 1][r][v]);
       total = _mm512_add_ps(total, bias);

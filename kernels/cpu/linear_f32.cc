@@ -3,6 +3,7 @@
 // run beside the multiplications, so that copies of widened weights would gain nothing.
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/weight_blocks.h"
 
@@ -27,6 +28,8 @@ constexpr std::int64_t kChunkBytes = 32 << 10;
 /// How far ahead weights that come in order are fetched: some 200 ns at a core's share of the
 /// memory's bandwidth.
 constexpr std::int64_t kAhead = 12 << 10;
+/// Inputs of quantised weights that are dequantised at a time: the longest blocks'.
+constexpr std::int64_t kExpandedInputs = 256;
 /// Rows whose sums are kept from chunk to chunk.
 constexpr std::int32_t kMostCarriedRows = 96;
 
@@ -82,7 +85,7 @@ HWY_INLINE void finish(const LinearProduct& p, std::int64_t row, std::int64_t co
   const std::int64_t out = p.weights.out;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    float* y = p.y + (row + r) * out + column;
+    float* y = p.y + (row + r) * p.stride + column;
     if (column + columns <= out) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
@@ -196,12 +199,17 @@ void tiles_of(Chunk& chunk, std::int64_t row, std::int64_t rows, float* carried)
   }
 }
 
+/// Quantised weights: chunks of them are dequantised, as each is reached, to lie like f32.
+struct Dequantised : StoredF32 {};
+
 template <class Stored>
 void blocks(const LinearProduct& p, std::int64_t block_begin, std::int64_t block_end) {
+  constexpr bool dequantises = std::is_same_v<Stored, Dequantised>;
   const std::int64_t in = p.weights.in;
   constexpr std::int64_t input_bytes = block_width * sizeof(typename Stored::Element);
   const char* const weights = p.weights.data.as<char>();
   HWY_ALIGN float carried[kMostCarriedRows * block_width];
+  HWY_ALIGN float expanded[dequantises ? kExpandedInputs * block_width : 1];
   for (std::int64_t b = block_begin; b < block_end; ++b) {
     for (std::int32_t first = 0; first < p.rows; first += kMostCarriedRows) {
       const std::int32_t rows = std::min(kMostCarriedRows, p.rows - first);
@@ -210,10 +218,17 @@ void blocks(const LinearProduct& p, std::int64_t block_begin, std::int64_t block
       chunk.tiles = groups * static_cast<int>(block_width / columns_of(rows / groups));
       chunk.fetch_end = weights + block_end * p.weights.block_bytes();
       // With one tile the weights come in order, and are fetched a little ahead.
-      const std::int64_t inputs = chunk.tiles == 1 ? in : kChunkBytes / input_bytes;
+      const std::int64_t inputs =
+          dequantises ? kExpandedInputs : chunk.tiles == 1 ? in : kChunkBytes / input_bytes;
       for (; chunk.begin < in; chunk.begin = chunk.end) {
         chunk.end = std::min(in, chunk.begin + inputs);
-        chunk.fetched = chunk.block + (chunk.tiles == 1 ? kAhead : chunk.end * input_bytes);
+        if constexpr (dequantises) {
+          expand_block(p.weights, b, chunk.begin, chunk.end, expanded);
+          chunk.block = reinterpret_cast<const char*>(expanded) - chunk.begin * input_bytes;
+          chunk.fetched = chunk.fetch_end;
+        } else {
+          chunk.fetched = chunk.block + (chunk.tiles == 1 ? kAhead : chunk.end * input_bytes);
+        }
         for (std::int32_t g = 0; g < groups; ++g) {
           const std::int32_t row = rows * g / groups;
           tiles_of<Stored>(chunk, first + row, rows * (g + 1) / groups - row,
@@ -225,13 +240,15 @@ void blocks(const LinearProduct& p, std::int64_t block_begin, std::int64_t block
 }
 
 void blocks_of_any(const LinearProduct& p, std::int64_t block_begin, std::int64_t block_end) {
-  switch (p.weights.type) {
-    case DType::f32:
+  switch (p.weights.format) {
+    case WeightFormat::f32:
       return blocks<StoredF32>(p, block_begin, block_end);
-    case DType::f16:
+    case WeightFormat::f16:
       return blocks<StoredF16>(p, block_begin, block_end);
-    case DType::bf16:
+    case WeightFormat::bf16:
       return blocks<StoredBf16>(p, block_begin, block_end);
+    default:
+      return blocks<Dequantised>(p, block_begin, block_end);
   }
 }
 

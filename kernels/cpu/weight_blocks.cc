@@ -14,13 +14,6 @@
 namespace coppice::cpu {
 namespace {
 
-std::uint16_t rounded_to_bf16(float value) {
-  auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);
-  bits += 0x7fffu + (bits >> 16 & 1u);
-  return static_cast<std::uint16_t>(bits >> 16);
-}
-
 /// Rows of the stacked parts, read and converted into row-major memory.
 class Rows {
  public:
@@ -51,25 +44,29 @@ class Rows {
  private:
   void read(const LinearPart& part, std::int64_t row, std::int64_t rows, std::byte* to) {
     const std::int64_t count = rows * in_;
-    const std::size_t size = size_of(part.dtype);
-    const std::size_t offset = static_cast<std::size_t>(row * in_) * size;
-    const std::size_t bytes = static_cast<std::size_t>(count) * size;
-    if (part.dtype == type_) {
+    const auto offset = bytes_of(part.format, static_cast<std::uint64_t>(row * in_));
+    const auto bytes = bytes_of(part.format, static_cast<std::uint64_t>(count));
+    const std::optional<DType> plain = dtype_of(part.format);
+    if (plain == type_) {
       part.data.read(offset, {to, bytes});
       return;
     }
     stored_.resize(bytes);
     part.data.read(offset, stored_);
     // Before it is widened, too: without F16C an infinite f16 comes out finite.
-    non_finite_ = has_non_finite(stored_, part.dtype) || non_finite_;
+    non_finite_ = (plain && has_non_finite(stored_, *plain)) || non_finite_;
     float* widened = reinterpret_cast<float*>(to);
     if (type_ != DType::f32) {
       widened_.resize(static_cast<std::size_t>(count));
       widened = widened_.data();
     }
-    // One row of a table that is as wide as there are values.
-    const TokenId table_row = 0;
-    embed(stored_.data(), part.dtype, count, {&table_row, 1}, 1.0f, widened, alone_);
+    if (plain) {
+      // One row of a table that is as wide as there are values.
+      const TokenId table_row = 0;
+      embed(stored_.data(), part.format, count, {&table_row, 1}, 1.0f, widened, alone_);
+    } else {
+      dequantise(part.format, stored_, widened);
+    }
     if (type_ == DType::f32) return;
     auto* rounded = reinterpret_cast<std::uint16_t*>(to);
     for (std::int64_t i = 0; i < count; ++i) rounded[i] = rounded_to_bf16(widened[i]);
@@ -120,37 +117,82 @@ void pack_block(std::span<const std::byte> rows, DType type, std::int64_t in, st
   }
 }
 
-}  // namespace
-
-DType common_type(std::span<const LinearPart> parts) {
-  const bool same = std::all_of(parts.begin(), parts.end(), [&](const LinearPart& part) {
-    return part.dtype == parts.front().dtype;
-  });
-  return same && !parts.empty() ? parts.front().dtype : DType::f32;
+/// Packs blocks; whether one of the weights is not finite.
+bool pack_plain(std::span<const LinearPart> parts, DType type, Share blocks, WeightBlocks& packed) {
+  Rows rows(parts, packed.in, type);
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+    pack_block(rows.read(block * block_width), type, packed.in,
+               packed.data.as<std::byte>() + block * packed.block_bytes());
+  }
+  return rows.non_finite();
 }
 
-WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, DType type,
+bool pack_strips(std::span<const LinearPart> parts, Share blocks, WeightBlocks& packed) {
+  const WeightFormat format = packed.format;
+  const auto row_bytes =
+      static_cast<std::int64_t>(bytes_of(format, static_cast<std::uint64_t>(packed.in)));
+  const std::int64_t bytes = strip_bytes(format, packed.in);
+  std::vector<std::byte> stored(static_cast<std::size_t>(block_width * row_bytes));
+  bool non_finite = false;
+  for (std::int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const std::int64_t first = block * block_width;
+    std::int64_t part_begin = 0, filled = 0;
+    for (const LinearPart& part : parts) {
+      const std::int64_t begin = std::max(first, part_begin);
+      const std::int64_t end = std::min(first + block_width, part_begin + part.out_features);
+      if (begin < end) {
+        part.data.read(static_cast<std::size_t>((begin - part_begin) * row_bytes),
+                       std::span(stored).subspan(static_cast<std::size_t>((begin - first) * row_bytes),
+                                                 static_cast<std::size_t>((end - begin) * row_bytes)));
+        filled = end - first;
+      }
+      part_begin += part.out_features;
+    }
+    for (std::int64_t strip = 0; strip < block_width / strip_width; ++strip) {
+      const std::byte* rows[strip_width];
+      for (std::int64_t o = 0; o < strip_width; ++o) {
+        const std::int64_t row = strip * strip_width + o;
+        rows[o] = row < filled ? stored.data() + row * row_bytes : nullptr;
+      }
+      pack_strip(format, rows, packed.in,
+                 packed.data.as<std::byte>() + block * packed.block_bytes() + strip * bytes);
+    }
+    non_finite = non_finite ||
+                 has_non_finite_scale(format, std::span(stored).first(static_cast<std::size_t>(
+                                                  filled * row_bytes)));
+  }
+  return non_finite;
+}
+
+}  // namespace
+
+WeightFormat common_format(std::span<const LinearPart> parts) {
+  const bool same = std::all_of(parts.begin(), parts.end(), [&](const LinearPart& part) {
+    return part.format == parts.front().format;
+  });
+  return same && !parts.empty() ? parts.front().format : WeightFormat::f32;
+}
+
+WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, WeightFormat format,
                          Workers& workers) {
   WeightBlocks packed;
-  packed.type = type;
+  packed.format = format;
   packed.in = in;
   for (const LinearPart& part : parts) packed.out += part.out_features;
   packed.data =
       allocate(static_cast<std::size_t>(packed.count() * packed.block_bytes()), "packed weights");
   const std::int64_t count = packed.count();
   const std::int64_t shares = std::min<std::int64_t>(count, workers.threads());
+  const std::optional<DType> plain = dtype_of(format);
   std::mutex mutex;
   std::exception_ptr failed;
   workers.run(shares, static_cast<int>(shares), [&](std::int64_t item, int) {
     try {
-      Rows rows(parts, in, type);
       const Share share = share_of(count, item, shares);
-      for (std::int64_t block = share.begin; block < share.end; ++block) {
-        const auto values = rows.read(block * block_width);
-        pack_block(values, type, in, packed.data.as<std::byte>() + block * packed.block_bytes());
-      }
+      const bool non_finite = plain ? pack_plain(parts, *plain, share, packed)
+                                    : pack_strips(parts, share, packed);
       const std::lock_guard lock(mutex);
-      packed.non_finite = packed.non_finite || rows.non_finite();
+      packed.non_finite = packed.non_finite || non_finite;
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();
@@ -158,6 +200,14 @@ WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, DTy
   });
   if (failed) std::rethrow_exception(failed);
   return packed;
+}
+
+void unpack_row(const WeightBlocks& weights, std::int64_t row, float* out) {
+  const std::int64_t in_block = row % block_width;
+  unpack_row(weights.format,
+             weights.data.as<const std::byte>() + row / block_width * weights.block_bytes() +
+                 in_block / strip_width * strip_bytes(weights.format, weights.in),
+             weights.in, in_block % strip_width, out);
 }
 
 }  // namespace coppice::cpu

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/cpu/packed_format.h"
 #include "kernels/device.h"
 
 namespace coppice::cpu {
@@ -13,11 +14,12 @@ class Workers;
 /// Output features per block. Blocks follow one another; within one,
 ///   f32, f16  [in][64]
 ///   bf16      [in rounded up to 32, by pairs][64][2]: oneDNN's BA16a64b2a
+///   others    four strips (packed_format.h)
 /// with zeros as padding. A pair of bf16 widens to f32 by a shift and a mask.
 inline constexpr std::int64_t block_width = 64;
 
 struct WeightBlocks {
-  DType type = DType::f32;
+  WeightFormat format = WeightFormat::f32;
   std::int64_t in = 0, out = 0;
   DeviceBuffer data;
   bool non_finite = false;  ///< a weight is NaN or infinite as read, or as kept
@@ -27,17 +29,28 @@ struct WeightBlocks {
   }
   std::int64_t count() const { return (out + block_width - 1) / block_width; }
   std::int64_t block_bytes() const {
-    return elements(type, in) * static_cast<std::int64_t>(size_of(type));
+    const std::optional<DType> plain = dtype_of(format);
+    if (!plain) return block_width / strip_width * strip_bytes(format, in);
+    return elements(*plain, in) * static_cast<std::int64_t>(size_of(*plain));
   }
 };
 
-/// The type that all parts have; f32, which holds them all exactly, if they differ.
-DType common_type(std::span<const LinearPart> parts);
+/// The format that all parts have; f32, which holds all plain numbers exactly, if they differ.
+WeightFormat common_format(std::span<const LinearPart> parts);
 
-/// Packs parts, stacked by output features, as `type`: what is of another type is widened to f32,
-/// or rounded once to bf16. Throws what reading the parts throws.
-WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, DType type,
+/// Packs parts, stacked by output features, as `format`: what is of another is widened to f32, or
+/// rounded once to bf16. Throws what reading the parts throws.
+WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, WeightFormat format,
                          Workers& workers);
+
+/// Inputs [begin, end) of a block of quantised weights, multiples of 32, dequantised to
+/// out[i][block_width].
+void expand_block(const WeightBlocks& weights, std::int64_t block, std::int64_t begin,
+                  std::int64_t end, float* out);
+/// Row `row` of quantised weights, dequantised.
+void unpack_row(const WeightBlocks& weights, std::int64_t row, float* out);
+
+class QuantisedRows;
 
 /// y (+)= x W^T + bias
 struct LinearProduct {
@@ -45,8 +58,10 @@ struct LinearProduct {
   const float* bias;  ///< [out] or nullptr
   const void* x;      ///< [rows, in], f32 or bf16 as the function says
   std::int32_t rows;
-  float* y;  ///< [rows, out]
+  float* y;             ///< [rows, stride], of which the first `out` are written
+  std::int64_t stride;  ///< at least out
   bool accumulate;
+  const QuantisedRows* quantised = nullptr;  ///< x as multiply_quantised() takes it
 };
 
 /// The output features of blocks [block_begin, block_end). Weights of any type, x and sums f32.
@@ -54,6 +69,10 @@ struct LinearProduct {
 /// neither the instruction set's vectors, nor the other rows, nor the threads change it (a
 /// set without fused multiply-add rounds products too).
 void multiply_f32(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);
+/// The same of quantised weights and quantised x: each sum goes by whole numbers within 32 inputs
+/// (or 16, where they share a scale), and from group to group in f32.
+void multiply_quantised(const LinearProduct& product, std::int64_t block_begin,
+                        std::int64_t block_end);
 /// The same for weights and x of bf16 by the processor's dot instruction, sums f32. Needs AVX-512
 /// BF16; meant for few rows.
 void multiply_bf16(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);

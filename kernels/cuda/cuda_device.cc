@@ -186,10 +186,10 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
   }
 
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
+  void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {
-    cuda::embed(cuda_pass(pass).view(), table, dtype, hidden, scale, out,
-                cuda_pass(pass).padded_rows(), stream_);
+    cuda::embed(cuda_pass(pass).view(), table.rows, dtype_of(table.format).value(), hidden, scale,
+                out, cuda_pass(pass).padded_rows(), stream_);
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {

@@ -27,18 +27,17 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json weights_json(const ModelFolder& folder) {
-  if (!folder.checkpoint) return {{"error", folder.no_checkpoint}};
-  const Checkpoint& checkpoint = *folder.checkpoint;
-  std::uint64_t bytes = 0;
-  for (const SafetensorsFile& file : checkpoint.files()) bytes += file.size();
+  if (folder.source == nullptr) return {{"error", folder.no_weights}};
+  const WeightSource& source = *folder.source;
+  const std::vector<std::string> names = source.names();
   std::map<std::string, std::uint64_t> elements;
-  for (const auto& [name, file] : checkpoint.names()) {
-    const StoredTensor& tensor = checkpoint.files()[file].tensors().at(name);
+  for (const std::string& name : names) {
+    const StoredTensor& tensor = *source.find(name);
     elements[tensor.dtype] += tensor.elements();
   }
-  return {{"bytes", bytes},
-          {"files", checkpoint.files().size()},
-          {"tensors", checkpoint.tensors()},
+  return {{"bytes", source.bytes()},
+          {"files", source.file_count()},
+          {"tensors", names.size()},
           {"elements", elements}};
 }
 

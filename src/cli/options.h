@@ -25,9 +25,7 @@ inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cp
                                            DeviceKind::cuda};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
-inline constexpr std::array all_cpu_dtypes = {CpuDtype::f32, CpuDtype::bf16};
-/// What --cpu-dtype says; "auto" is f32.
-CpuDtype cpu_dtype_in(const std::string& text);
+inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
 
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
 /// belongs to no option is Error(usage). `--help` prints `usage` and the options to standard output

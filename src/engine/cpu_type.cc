@@ -1,29 +1,30 @@
 #include "engine/cpu_type.h"
 
+#include <algorithm>
+#include <memory>
+#include <set>
+
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
-#include "models/checkpoint.h"
+#include "models/weight_source.h"
 
 namespace coppice {
 namespace {
 
-// Of all matrices, as safetensors names it.
-std::string stored_type(const std::filesystem::path& model) {
-  std::string type;
-  try {
-    const Checkpoint checkpoint(model);
-    for (const SafetensorsFile& file : checkpoint.files()) {
-      for (const auto& [name, tensor] : file.tensors()) {
-        // Norms and biases are kept in f32 whatever the type.
-        if (tensor.shape.size() < 2) continue;
-        if (!type.empty() && type != tensor.dtype) return "several types";
-        type = tensor.dtype;
-      }
-    }
-  } catch (const Error&) {
-    return "an unknown type";
+/// The types of a model's matrices. Norms and biases are kept in f32 whatever the type.
+std::set<std::string> stored_types(const std::filesystem::path& model) {
+  std::set<std::string> types;
+  const std::unique_ptr<WeightSource> source = open_weights(model);
+  for (const std::string& name : source->names()) {
+    const StoredTensor& tensor = *source->find(name);
+    if (tensor.shape.size() >= 2) types.insert(tensor.dtype);
   }
-  return type;
+  return types;
+}
+
+bool is_quantised(const std::string& type) {
+  const auto format = format_named(type);
+  return format && !dtype_of(*format);
 }
 
 }  // namespace
@@ -32,15 +33,27 @@ DType cpu_type(CpuDtype cpu_dtype) {
   return cpu_dtype == CpuDtype::bf16 ? DType::bf16 : DType::f32;
 }
 
-std::string describe_cpu_types(const std::filesystem::path& model, DType type) {
-  const std::string stored = stored_type(model);
-  if (type == DType::f32 && stored == "F16" && !cpu::has_native_f16()) {
+std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype) {
+  std::set<std::string> types;
+  try {
+    types = stored_types(model);
+  } catch (const Error&) {
+  }
+  std::string stored;
+  for (const std::string& type : types) stored += (stored.empty() ? "" : ", ") + type;
+  if (stored.empty()) stored = "an unknown type";
+  if (cpu_type(cpu_dtype) == DType::bf16) {
+    return cat("weights and activations BF16, sums F32",
+               stored == "BF16" ? "" : cat(" (stored as ", stored, ")"));
+  }
+  if (stored == "F16" && !cpu::has_native_f16()) {
     return cat("weights F16 kept as F32, as ", cpu::name_of(cpu::instruction_set()),
                " does not widen them, activations and sums F32");
   }
-  if (type == DType::f32) return cat("weights ", stored, " as stored, activations and sums F32");
-  return cat("weights and activations BF16, sums F32",
-             stored == "BF16" ? "" : cat(" (stored as ", stored, ")"));
+  const bool integers = cpu_dtype == CpuDtype::automatic &&
+                        std::any_of(types.begin(), types.end(), is_quantised);
+  return cat("weights ", stored, " as stored, activations and sums F32",
+             integers ? ", 8 bits where activations meet quantised weights" : "");
 }
 
 std::string describe_cpu_bf16() {

@@ -13,8 +13,8 @@ namespace coppice {
 /// The type of activations.
 DType cpu_type(CpuDtype cpu_dtype);
 
-/// For people, of the model in this folder: the types of weights, activations and sums.
-std::string describe_cpu_types(const std::filesystem::path& model, DType type);
+/// For people, of this model: the types of weights, activations and sums.
+std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype);
 /// For people: what bf16 brings on this processor.
 std::string describe_cpu_bf16();
 

@@ -27,7 +27,10 @@ const char* name_of(DeviceKind device) {
   constexpr std::array names = {"auto", "cpu", "cuda"};
   return names[static_cast<std::size_t>(device)];
 }
-const char* name_of(CpuDtype dtype) { return dtype == CpuDtype::bf16 ? "bf16" : "f32"; }
+const char* name_of(CpuDtype dtype) {
+  constexpr std::array names = {"auto", "f32", "bf16"};
+  return names[static_cast<std::size_t>(dtype)];
+}
 const char* name_of(KvDtype dtype) {
   constexpr std::array names = {"auto", "f32", "bf16", "f16"};
   return names[static_cast<std::size_t>(dtype)];

@@ -369,11 +369,10 @@ TEST_F(CudaLinear, StacksPartsOfEveryType) {
   EXPECT_EQ(packed->out_features(), 26);
   EXPECT_EQ(packed->bytes(), index_of(26 * in * 2));
   EXPECT_FALSE(packed->has_non_finite());
-  DType dtype = DType::f32;
-  const void* table = packed->table(dtype);
-  EXPECT_EQ(dtype, DType::bf16);
+  const EmbeddingTable table = packed->table();
+  EXPECT_EQ(table.format, WeightFormat::bf16);
   std::vector<std::uint16_t> got(26 * in);
-  cuda::check(cudaMemcpy(got.data(), table, got.size() * 2, cudaMemcpyDeviceToHost), "download");
+  cuda::check(cudaMemcpy(got.data(), table.rows, got.size() * 2, cudaMemcpyDeviceToHost), "download");
   std::vector<std::uint16_t> expected = narrow;
   for (const float v : wide) expected.push_back(nearest_bf16(v));
   for (const std::uint16_t bits : half) expected.push_back(nearest_bf16(half_value(bits)));

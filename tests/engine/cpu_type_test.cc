@@ -39,13 +39,13 @@ TEST(CpuType, IsDescribed) {
     const std::string kept = stored == DType::f16 && !cpu::has_native_f16()
                                  ? "F16 kept as F32, as sse4 does not widen them"
                                  : name + " as stored";
-    EXPECT_EQ(describe_cpu_types(folder.path() / name, DType::f32),
+    EXPECT_EQ(describe_cpu_types(folder.path() / name, CpuDtype::automatic),
               "weights " + kept + ", activations and sums F32");
-    EXPECT_EQ(describe_cpu_types(folder.path() / name, DType::bf16),
+    EXPECT_EQ(describe_cpu_types(folder.path() / name, CpuDtype::bf16),
               "weights and activations BF16, sums F32" +
                   (name == "BF16" ? "" : " (stored as " + name + ")"));
   }
-  EXPECT_NE(describe_cpu_types(folder.path() / "nothing here", DType::f32).find("unknown"),
+  EXPECT_NE(describe_cpu_types(folder.path() / "nothing here", CpuDtype::f32).find("unknown"),
             std::string::npos);
   EXPECT_EQ(describe_cpu_bf16().find("not on this processor") == 0, !cpu::has_native_bf16());
 }

@@ -46,16 +46,16 @@ TEST(Embedding, TakesRowsOfEveryType) {
         EXPECT_EQ(out[i], value_of(token * width + i % width)) << i;
       }
     };
-    cpu::embed(table.data(), DType::f32, hidden, tokens, 1.0f, out.data(), two());
+    cpu::embed(table.data(), WeightFormat::f32, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return table[i]; });
-    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, 1.0f, out.data(), two());
+    cpu::embed(bf16.data(), WeightFormat::bf16, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return widened(bf16[i]); });
-    cpu::embed(f16.data(), DType::f16, hidden, tokens, 1.0f, out.data(), two());
+    cpu::embed(f16.data(), WeightFormat::f16, hidden, tokens, 1.0f, out.data(), two());
     expect([&](std::size_t i) { return testing::widened_f16(f16[i]); });
     constexpr float scale = 33.941125f;
-    cpu::embed(table.data(), DType::f32, hidden, tokens, scale, out.data(), two());
+    cpu::embed(table.data(), WeightFormat::f32, hidden, tokens, scale, out.data(), two());
     expect([&](std::size_t i) { return table[i] * scale; });
-    cpu::embed(bf16.data(), DType::bf16, hidden, tokens, scale, out.data(), two());
+    cpu::embed(bf16.data(), WeightFormat::bf16, hidden, tokens, scale, out.data(), two());
     expect([&](std::size_t i) { return widened(bf16[i]) * scale; });
   }
 }

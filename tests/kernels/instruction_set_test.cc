@@ -43,7 +43,7 @@ TEST(InstructionSet, ReachesHighway) {
 
 TEST(InstructionSet, ReachesOneDnn) {
   Workers workers(1);
-  LinearEngine engine(DType::f32, workers);
+  LinearEngine engine(DType::f32, false, workers);
   const std::int64_t in = 64, out = 64;
   const std::vector<float> values(static_cast<std::size_t>(in * out), 1.0f);
   const LinearPart part{values.data(), DType::f32, out};

@@ -120,7 +120,7 @@ class Linear : public ::testing::TestWithParam<DType> {
 
   std::mt19937 random_{3};
   cpu::Workers workers_{2};
-  cpu::LinearEngine engine_{GetParam(), workers_};
+  cpu::LinearEngine engine_{GetParam(), false, workers_};
 };
 
 TEST_P(Linear, EveryRowCount) {
@@ -192,7 +192,7 @@ TEST_P(Linear, WeightsAreKeptAsTheyAreStored) {
 TEST_P(Linear, InF32ARowDependsNeitherOnOthersNorOnThreads) {
   if (GetParam() == DType::bf16) GTEST_SKIP() << "said of f32";
   cpu::Workers more(3);
-  cpu::LinearEngine other(GetParam(), more);
+  cpu::LinearEngine other(GetParam(), false, more);
   for (const DType type : {DType::f32, DType::f16, DType::bf16}) {
     const std::int64_t out = 200, in = 1031;
     auto stored = random_floats(out * in, random_);
@@ -257,7 +257,7 @@ TEST_P(Linear, RefusesBrokenCalls) {
   std::vector<float> memory(256);
   EXPECT_THROW(engine_.run(*layer.packed, memory.data(), 5, memory.data(), false), Error);
   EXPECT_THROW(engine_.run(*layer.packed, memory.data(), 0, memory.data(), false), Error);
-  cpu::LinearEngine other(GetParam(), workers_);
+  cpu::LinearEngine other(GetParam(), false, workers_);
   EXPECT_THROW(other.run(*layer.packed, memory.data(), 1, memory.data(), false), Error);
   const std::vector<float> short_bias(7);
   const LinearPart part{memory.data(), DType::f32, 8};
@@ -291,7 +291,7 @@ TEST_P(Linear, ShortOfMemoryIsAnError) {
       bool failed = false;
       try {
         cpu::Workers workers(1);
-        cpu::LinearEngine engine(GetParam(), workers);
+        cpu::LinearEngine engine(GetParam(), false, workers);
         const auto use = [&] {
           const std::vector<float> values(1024 * 2048, 0.5f);
           const LinearPart part{values.data(), DType::f32, 2048};

@@ -238,7 +238,7 @@ TEST_F(Loader, HeadersTellWhatIsRefused) {
   expect_told("no part of the LlamaForCausalLM");
   fs::resize_file(weights, fs::file_size(weights) - 1);
   expect_told("truncated");
-  EXPECT_FALSE(ModelFolder(dir_).no_checkpoint.empty());
+  EXPECT_FALSE(ModelFolder(dir_).no_weights.empty());
   fs::remove(weights);
   expect_told("neither model.safetensors");
 }

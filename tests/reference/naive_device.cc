@@ -1,6 +1,5 @@
 #include "reference/naive_device.h"
 
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -11,37 +10,19 @@
 namespace coppice::testing {
 namespace {
 
-double value_at(const void* data, DType dtype, std::int64_t index) {
-  const char* place = static_cast<const char*>(data) +
-                      index * static_cast<std::int64_t>(dtype == DType::f32 ? 4 : 2);
-  if (dtype == DType::f32) {
-    float value;
-    std::memcpy(&value, place, 4);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, place, 2);
-  if (dtype == DType::bf16) return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  const double magnitude =
-      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
-  return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
-}
-
 class NaiveLinear final : public LinearWeights {
  public:
   NaiveLinear(std::span<const LinearPart> parts, std::int64_t in_features,
               std::span<const float> bias_values)
       : in(in_features), bias(bias_values.begin(), bias_values.end()) {
     for (const LinearPart& part : parts) {
-      std::vector<std::byte> bytes(static_cast<std::size_t>(part.out_features * in) *
-                                   size_of(part.dtype));
+      const auto numbers = static_cast<std::uint64_t>(part.out_features * in);
+      std::vector<std::byte> bytes(bytes_of(part.format, numbers));
       part.data.read(0, bytes);
-      for (std::int64_t i = 0; i < part.out_features * in; ++i) {
-        weight.push_back(static_cast<float>(value_at(bytes.data(), part.dtype, i)));
-        finite = finite && std::isfinite(weight.back());
-      }
+      std::vector<float> values(numbers);
+      dequantise(part.format, bytes, values.data());
+      for (const float value : values) finite = finite && std::isfinite(value);
+      weight.insert(weight.end(), values.begin(), values.end());
       out += part.out_features;
     }
     if (bias.empty()) bias.assign(static_cast<std::size_t>(out), 0.0f);
@@ -103,6 +84,7 @@ class NaiveDevice final : public Device {
   }
   void synchronize() override {}
 
+  bool keeps(WeightFormat) const override { return true; }
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                              std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t) override {
@@ -112,13 +94,14 @@ class NaiveDevice final : public Device {
   std::unique_ptr<Pass> make_pass(const PassLimits&) override {
     return std::make_unique<NaivePass>();
   }
-  void embed(const Pass& pass, const void* table, DType dtype, std::int64_t hidden, float scale,
+  void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {
-    const std::vector<TokenId>& tokens = naive(pass).tokens;
-    for (const TokenId token : tokens) {
-      for (std::int64_t i = 0; i < hidden; ++i) {
-        *out++ = static_cast<float>(scale * value_at(table, dtype, token * hidden + i));
-      }
+    const std::uint64_t row_bytes = bytes_of(table.format, static_cast<std::uint64_t>(hidden));
+    for (const TokenId token : naive(pass).tokens) {
+      const auto* const rows = static_cast<const std::byte*>(table.rows);
+      dequantise(table.format, {rows + static_cast<std::uint64_t>(token) * row_bytes, row_bytes},
+                 out);
+      for (std::int64_t i = 0; i < hidden; ++i) *out++ *= scale;
     }
   }
 

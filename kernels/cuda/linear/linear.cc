@@ -20,10 +20,7 @@ class PackedWeights final : public LinearWeights {
   std::int64_t in_features() const override { return in; }
   std::int64_t out_features() const override { return out; }
   std::size_t bytes() const override { return values.bytes() + bias.bytes(); }
-  const void* table(DType& dtype) const override {
-    dtype = DType::bf16;
-    return values.data();
-  }
+  EmbeddingTable table() const override { return {values.data(), WeightFormat::bf16}; }
   bool has_non_finite() const override { return non_finite; }
   const float* bias_or_null() const { return bias.bytes() > 0 ? bias.as<float>() : nullptr; }
 
@@ -128,7 +125,7 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
       impl_->allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), "weights");
   auto* to = packed->values.as<std::uint16_t>();
   for (const LinearPart& part : parts) {
-    impl_->upload.upload_bf16(to, part.data, part.dtype, part.out_features * in_features);
+    impl_->upload.upload_bf16(to, part.data, dtype_of(part.format).value(), part.out_features * in_features);
     to += part.out_features * in_features;
   }
   if (!bias.empty()) {

@@ -1,0 +1,53 @@
+// The numbers and scales in one block of a quantised format (kernels/weight_format.h), unpacked.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/weight_format.h"
+
+namespace coppice::block_fields {
+
+inline constexpr std::int64_t most_numbers = 256;
+
+/// What scales multiply: those of IQ4 are looked up, of formats without minima the offset is
+/// subtracted.
+using Numbers = std::array<std::int8_t, most_numbers>;
+
+/// What a nibble of IQ4 stands for.
+inline constexpr std::array<std::int8_t, 16> iq4_numbers = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                            1,    13,   25,  38,  53,  69,  89,  113};
+
+/// weight = scale_of(group) number + minimum_of(group), each rounded to f32. Of formats with
+/// sub-scales both are products, d sub_scale and -(dmin sub_minimum).
+struct Scales {
+  std::int64_t group = 32;  ///< numbers that share a scale
+  bool has_minima = false;
+  bool has_sub_scales = false;
+  float d = 0.0f;        ///< scale
+  float minimum = 0.0f;  ///< m, or -dmin
+  std::array<std::int8_t, 16> sub_scales{};
+  std::array<std::uint8_t, 16> sub_minima{};
+
+  float scale_of(std::int64_t g) const {
+    return has_sub_scales ? d * static_cast<float>(sub_scales[static_cast<std::size_t>(g)]) : d;
+  }
+  float minimum_of(std::int64_t g) const {
+    return has_sub_scales ? minimum * static_cast<float>(sub_minima[static_cast<std::size_t>(g)])
+                          : minimum;
+  }
+};
+
+std::uint16_t word_at(const std::byte* at);
+/// Of IEEE's binary16.
+float half_at(const std::byte* at);
+
+/// Where a block's d stands; its m or dmin, if it has one, follows.
+const std::byte* d_of(WeightFormat format, const std::byte* block);
+
+/// Of a format of blocks. Numbers of those with minima begin at 0.
+void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers);
+void read_scales(WeightFormat format, const std::byte* block, Scales& scales);
+
+}  // namespace coppice::block_fields

@@ -1,0 +1,182 @@
+#include "kernels/cpu/packed_format.h"
+
+#include <array>
+#include <cstring>
+
+#include "kernels/block_fields.h"
+
+namespace coppice::cpu {
+namespace {
+
+using namespace block_fields;
+
+using Words = std::array<std::uint32_t, quads_of_group>;
+
+std::array<std::uint8_t, 256> make_iq4_places() {
+  std::array<std::uint8_t, 256> places{};
+  for (std::size_t i = 0; i < iq4_numbers.size(); ++i) {
+    places[static_cast<std::uint8_t>(iq4_numbers[i])] = static_cast<std::uint8_t>(i);
+  }
+  return places;
+}
+
+/// The numbers of a group as they are kept, four to a word.
+Words kept_words(const PackedFormat& packed, const std::int8_t* numbers) {
+  static const std::array<std::uint8_t, 256> places = make_iq4_places();
+  std::uint8_t kept[group_inputs];
+  for (std::int64_t i = 0; i < group_inputs; ++i) {
+    kept[i] = packed.looked_up ? places[static_cast<std::uint8_t>(numbers[i])]
+                               : static_cast<std::uint8_t>(numbers[i] + packed.offset);
+  }
+  Words words;
+  std::memcpy(words.data(), kept, sizeof kept);
+  return words;
+}
+
+/// Adds bits to a word of a plane.
+void add(std::byte* planes, std::int64_t plane, std::int64_t output, std::uint32_t bits) {
+  std::byte* const at = planes + plane * quad_bytes + 4 * output;
+  std::uint32_t word;
+  std::memcpy(&word, at, sizeof word);
+  word |= bits;
+  std::memcpy(at, &word, sizeof word);
+}
+
+std::uint32_t word(const std::byte* planes, std::int64_t plane, std::int64_t output) {
+  std::uint32_t bits;
+  std::memcpy(&bits, planes + plane * quad_bytes + 4 * output, sizeof bits);
+  return bits;
+}
+
+/// Where a quad's bits lie among planes of `bits` bits a number.
+struct Place {
+  std::int64_t plane;
+  int shift;
+  std::uint32_t mask;  ///< of the bits, at the word's low end
+};
+Place place_of(std::int64_t quad, std::int32_t bits) {
+  const std::int64_t in_plane = 8 / bits;
+  return {quad / in_plane, static_cast<int>(quad % in_plane * bits),
+          0x01010101u * ((1u << bits) - 1)};
+}
+
+void pack_numbers(const PackedFormat& packed, const Words& words, std::int64_t output,
+                  std::byte* low) {
+  std::byte* const high = low + packed.low_bytes();
+  for (std::int64_t quad = 0; quad < quads_of_group; ++quad) {
+    const std::uint32_t bits = words[static_cast<std::size_t>(quad)];
+    const Place at = place_of(quad, packed.low_bits);
+    add(low, at.plane, output, (bits & at.mask) << at.shift);
+    if (packed.high_bits == 0) continue;
+    const Place rest = place_of(quad, packed.high_bits);
+    add(high, rest.plane, output, (bits >> packed.low_bits & rest.mask) << rest.shift);
+  }
+}
+
+void pack_scales(const PackedFormat& packed, const Scales& scales, std::int64_t group,
+                 std::int64_t output, std::byte* to) {
+  const std::int64_t count = packed.scales_of_group();
+  for (std::int64_t s = 0; s < count; ++s) {
+    const auto index = static_cast<std::size_t>(group * count + s);
+    const auto scale = static_cast<std::uint8_t>(scales.sub_scales[index]);
+    const std::uint8_t minimum = scales.sub_minima[index];
+    std::byte* const at = to + s * strip_width + output;
+    if (packed.sub_scales == SubScales::nibbles) {
+      *at = static_cast<std::byte>(scale | minimum << 4);
+      continue;
+    }
+    *at = static_cast<std::byte>(scale);
+    if (packed.minima) at[count * strip_width] = static_cast<std::byte>(minimum);
+  }
+}
+
+}  // namespace
+
+void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width], std::int64_t in,
+                std::byte* strip) {
+  const PackedFormat packed = packed_format(format);
+  const BlockShape shape = block_shape(format);
+  std::memset(strip, 0, static_cast<std::size_t>(strip_bytes(format, in)));
+  for (std::int64_t output = 0; output < strip_width; ++output) {
+    const std::byte* block = rows[output];
+    if (block == nullptr) continue;
+    for (std::byte* to = strip; to < strip + strip_bytes(format, in); block += shape.bytes) {
+      Numbers numbers;
+      read_numbers(format, block, numbers);
+      Scales scales;
+      read_scales(format, block, scales);
+      // d and m stand at the end of some blocks.
+      const std::byte* const d = d_of(format, block);
+      std::memcpy(to + 2 * output, d, 2);
+      if (packed.minima) std::memcpy(to + 2 * (strip_width + output), d + 2, 2);
+      to += packed.header_bytes();
+      for (std::int64_t group = 0; group < packed.groups(); ++group) {
+        if (packed.sub_scales != SubScales::none) pack_scales(packed, scales, group, output, to);
+        pack_numbers(packed, kept_words(packed, numbers.data() + group * group_inputs), output,
+                     to + packed.scale_bytes());
+        to += packed.group_bytes();
+      }
+    }
+  }
+}
+
+UnpackedGroup unpack_group(WeightFormat format, const std::byte* strip, std::int64_t group,
+                           std::int64_t output) {
+  const PackedFormat packed = packed_format(format);
+  const std::byte* const super = strip + group / packed.groups() * packed.super_bytes();
+  const std::byte* const at =
+      super + packed.header_bytes() + group % packed.groups() * packed.group_bytes();
+  const std::byte* const low = at + packed.scale_bytes();
+  UnpackedGroup unpacked;
+  for (std::int64_t i = 0; i < group_inputs; ++i) {
+    const Place place = place_of(i / 4, packed.low_bits);
+    std::uint32_t kept = word(low, place.plane, output) >> place.shift & place.mask;
+    if (packed.high_bits > 0) {
+      const Place rest = place_of(i / 4, packed.high_bits);
+      kept |= (word(low + packed.low_bytes(), rest.plane, output) >> rest.shift & rest.mask)
+              << packed.low_bits;
+    }
+    kept = kept >> i % 4 * 8 & 255u;
+    unpacked.numbers[i] =
+        packed.looked_up ? iq4_numbers[kept] : static_cast<std::int32_t>(kept) - packed.offset;
+  }
+  const float d = half_at(super + 2 * output);
+  const float m = packed.minima ? half_at(super + 2 * (strip_width + output)) : 0.0f;
+  for (std::int64_t s = 0; s < packed.scales_of_group(); ++s) {
+    const std::byte* const sub = at + s * strip_width + output;
+    float& scale = unpacked.scales[s];
+    float& minimum = unpacked.minima[s];
+    switch (packed.sub_scales) {
+      case SubScales::none:
+        scale = d;
+        minimum = m;
+        break;
+      case SubScales::whole_bytes:
+        scale = d * static_cast<float>(static_cast<std::int8_t>(*sub));
+        minimum = packed.minima ? -m * static_cast<float>(std::to_integer<int>(
+                                           sub[packed.scales_of_group() * strip_width]))
+                                : 0.0f;
+        break;
+      case SubScales::nibbles:
+        scale = d * static_cast<float>(std::to_integer<int>(*sub) & 15);
+        minimum = -m * static_cast<float>(std::to_integer<int>(*sub) >> 4);
+        break;
+    }
+  }
+  return unpacked;
+}
+
+void unpack_row(WeightFormat format, const std::byte* strip, std::int64_t in, std::int64_t output,
+                float* out) {
+  const PackedFormat packed = packed_format(format);
+  for (std::int64_t group = 0; group < in / group_inputs; ++group) {
+    const UnpackedGroup unpacked = unpack_group(format, strip, group, output);
+    for (std::int64_t i = 0; i < group_inputs; ++i) {
+      const float product =
+          unpacked.scales[i / packed.shared] * static_cast<float>(unpacked.numbers[i]);
+      *out++ = packed.minima ? product + unpacked.minima[i / packed.shared] : product;
+    }
+  }
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,111 @@
+// Blocks of quantised formats: against the gguf library's own numbers, and as the CPU packs them.
+#include "kernels/weight_format.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdint>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/packed_format.h"
+#include "reference/quantised.h"
+
+namespace coppice {
+namespace {
+
+std::vector<std::byte> bytes_of_hex(const std::string& hex) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  }
+  return bytes;
+}
+
+TEST(WeightFormats, GiveTheNumbersOfTheGgufLibrary) {
+  std::ifstream file(std::string(COPPICE_SOURCE_DIR) + "/tests/golden/weight_formats.json");
+  const auto golden = nlohmann::json::parse(file);
+  for (const WeightFormat format : all_weight_formats) {
+    if (format == WeightFormat::f32) continue;
+    SCOPED_TRACE(name_of(format));
+    const auto& entry = golden.at(std::string(name_of(format)));
+    const std::vector<std::byte> blocks = bytes_of_hex(entry.at("blocks").get<std::string>());
+    const auto bits = entry.at("numbers").get<std::vector<std::uint32_t>>();
+    ASSERT_EQ(bytes_of(format, bits.size()), blocks.size());
+    std::vector<float> numbers(bits.size());
+    dequantise(format, blocks, numbers.data());
+    for (std::size_t i = 0; i < bits.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(numbers[i]), bits[i]) << i;
+    }
+  }
+}
+
+TEST(WeightFormats, HaveNamesAndShapes) {
+  for (const WeightFormat format : all_weight_formats) {
+    const BlockShape shape = block_shape(format);
+    EXPECT_EQ(dtype_of(format).has_value(), shape.numbers == 1) << name_of(format);
+    EXPECT_EQ(bytes_of(format, 512), 512u / static_cast<std::uint64_t>(shape.numbers) *
+                                         static_cast<std::uint64_t>(shape.bytes));
+  }
+  EXPECT_EQ(bytes_of(WeightFormat::q4_k, 256), 144u);
+  EXPECT_EQ(name_of(WeightFormat::iq4_xs), "IQ4_XS");
+}
+
+TEST(WeightFormats, SeeScalesThatAreNotFinite) {
+  std::mt19937 random(1);
+  for (const WeightFormat format : testing::quantised_formats()) {
+    SCOPED_TRACE(name_of(format));
+    const auto blocks = testing::random_blocks(format, 512, random);
+    EXPECT_FALSE(has_non_finite_scale(format, blocks));
+    // One of a block's bytes is its scale's upper one: with it, the exponent is full.
+    const auto size = static_cast<std::size_t>(block_shape(format).bytes);
+    int scales = 0;
+    for (std::size_t at = blocks.size() - size; at < blocks.size(); ++at) {
+      auto spoilt = blocks;
+      spoilt[at] = std::byte{0x7c};
+      scales += has_non_finite_scale(format, spoilt) ? 1 : 0;
+    }
+    EXPECT_EQ(scales, cpu::packed_format(format).minima ? 2 : 1);
+  }
+}
+
+TEST(PackedFormats, KeepEveryNumber) {
+  std::mt19937 random(2);
+  for (const WeightFormat format : testing::quantised_formats()) {
+    for (const std::int64_t in : {256, 768}) {
+      SCOPED_TRACE(name_of(format));
+      const auto row_bytes = bytes_of(format, static_cast<std::uint64_t>(in));
+      const std::vector<std::byte> blocks =
+          testing::random_blocks(format, 16 * static_cast<std::uint64_t>(in), random);
+      const std::byte* rows[cpu::strip_width];
+      for (std::size_t o = 0; o < 16; ++o) rows[o] = o == 5 ? nullptr : &blocks[o * row_bytes];
+      std::vector<std::byte> strip(static_cast<std::size_t>(cpu::strip_bytes(format, in)));
+      cpu::pack_strip(format, rows, in, strip.data());
+      std::vector<float> expected(static_cast<std::size_t>(in)), got(expected);
+      for (std::int64_t o = 0; o < 16; ++o) {
+        if (rows[o] == nullptr) {
+          std::fill(expected.begin(), expected.end(), 0.0f);
+        } else {
+          dequantise(format, {rows[o], row_bytes}, expected.data());
+        }
+        cpu::unpack_row(format, strip.data(), in, o, got.data());
+        ASSERT_EQ(got, expected) << "output " << o;
+      }
+    }
+  }
+}
+
+TEST(PackedFormats, AreHardlyLargerThanFiles) {
+  for (const WeightFormat format : testing::quantised_formats()) {
+    const auto packed = static_cast<double>(cpu::strip_bytes(format, 256));
+    const auto stored = static_cast<double>(bytes_of(format, 16 * 256));
+    EXPECT_LE(packed / stored, 1.04) << name_of(format);
+  }
+}
+
+}  // namespace
+}  // namespace coppice
