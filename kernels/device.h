@@ -275,6 +275,8 @@ class Device {
   virtual DType compute_dtype() const = 0;  ///< type of matrix products and activations
   virtual DType kv_dtype() const { return DType::f32; }  ///< of models' keys and values
   virtual int threads() const = 0;
+  /// Whether products with quantised weights are of whole numbers.
+  virtual bool integer_products() const { return false; }
   /// Whether host pointers may be given where device memory is asked for, and the other way.
   virtual bool shares_host_memory() const { return true; }
 

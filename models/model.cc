@@ -71,6 +71,7 @@ class GraphModel final : public Model {
       : config_(std::move(config)),
         device_(device),
         options_(options),
+        quantised_formats_(stored.quantised_formats()),
         weights_(load_weights(config_, stored, device, options, progress)) {
     for (const RopeSpec& rope : config_.ropes) {
       ropes_.push_back(make_rope_table(rope, options_.max_positions, device));
@@ -103,6 +104,7 @@ class GraphModel final : public Model {
   Device& device() const override { return device_; }
   const ModelOptions& options() const override { return options_; }
   std::size_t weight_bytes_read() const override { return weights_.bytes_read; }
+  std::string quantised_formats() const override { return quantised_formats_; }
   std::int32_t max_positions() const override { return options_.max_positions; }
 
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
@@ -285,6 +287,7 @@ class GraphModel final : public Model {
   const ModelConfig config_;
   Device& device_;
   const ModelOptions options_;
+  const std::string quantised_formats_;
   const ModelWeights weights_;
   std::vector<RopeTable> ropes_;
   const RopeTable no_rope_;
@@ -345,6 +348,11 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
 
 }  // namespace
 
+std::string compute_name(const Model& model) {
+  const bool integers = model.device().integer_products() && !model.quantised_formats().empty();
+  return integers ? "int8" : name_of(model.device().compute_dtype());
+}
+
 void Model::announce(const std::filesystem::path& dir, Device& device,
                      const ModelOptions& options) {
   try {
@@ -359,7 +367,7 @@ void Model::announce(const std::filesystem::path& dir, Device& device,
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
                                    const ModelOptions& options, const LoadProgress& progress) {
   try {
-    const ModelFiles files(dir);
+    const ModelFiles files(dir, options.rounding);
     ModelConfig config = files.config;
     const ModelOptions limits = resolved(options, config);
     for (LayerSpec& layer : config.layer_specs) {

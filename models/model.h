@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -27,6 +28,8 @@ struct ModelOptions {
   /// KV tokens of a pass's segments, in all; 0: those of one text, max_positions + max_rows.
   std::int32_t max_kv_tokens = 0;
   bool check_finite = true;  ///< refuse weights with NaN or infinity
+  /// What matrices in 16 or 32 bits are rounded to (models/requantised.h); nullopt: kept.
+  std::optional<WeightFormat> rounding;
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],
@@ -58,6 +61,8 @@ class Model {
   /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which
   /// it gathers a row per token. A table that is also the head's counts, as the head.
   virtual std::size_t weight_bytes_read() const = 0;
+  /// Formats of the matrices that are quantised, "Q4_K, Q6_K"; empty: none is.
+  virtual std::string quantised_formats() const { return ""; }
   /// Layout of a pool with room for at least `slots` tokens of this model.
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
 
@@ -69,6 +74,10 @@ class Model {
   virtual const float* forward(const ForwardBatch& batch, KvPool& pool,
                                PassTail* tail = nullptr) = 0;
 };
+
+/// What a model's products are computed in: "f32", "bf16", or "int8" where activations meet
+/// quantised weights as whole numbers.
+std::string compute_name(const Model& model);
 
 struct ModelDescription {
   /// What `coppice info` prints, from config and file headers alone: architecture, shapes,

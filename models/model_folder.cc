@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/requantised.h"
 #include "models/settings/folder_notes.h"
 
 namespace coppice {
@@ -25,9 +26,9 @@ const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& so
 
 }  // namespace
 
-ModelFiles::ModelFiles(const fs::path& dir)
+ModelFiles::ModelFiles(const fs::path& dir, std::optional<WeightFormat> rounding)
     : config(supported_config(dir)),
-      source(open_weights(dir)),
+      source(rounding ? requantised(open_weights(dir), *rounding) : open_weights(dir)),
       weights(with_settled_head(config, *source), *source) {}
 
 std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_t vocab_rows,

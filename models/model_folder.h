@@ -18,7 +18,8 @@ namespace coppice {
 /// A model that can be loaded: its config, and weights that agree with it.
 struct ModelFiles {
   /// Throws Error(failure) for all that Model::load() refuses but values of tensors and memory.
-  explicit ModelFiles(const std::filesystem::path& dir);
+  explicit ModelFiles(const std::filesystem::path& dir,
+                      std::optional<WeightFormat> rounding = std::nullopt);
   ModelFiles(const ModelFiles&) = delete;
   ModelFiles& operator=(const ModelFiles&) = delete;
 

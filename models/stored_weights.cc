@@ -171,4 +171,14 @@ const StoredWeights::Tensor* StoredWeights::find(const std::string& parameter) c
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
+std::string StoredWeights::quantised_formats() const {
+  std::set<std::string_view> formats;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!dtype_of(tensor.format)) formats.insert(name_of(tensor.format));
+  }
+  std::string text;
+  for (const std::string_view format : formats) text += cat(text.empty() ? "" : ", ", format);
+  return text;
+}
+
 }  // namespace coppice

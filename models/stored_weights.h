@@ -36,6 +36,8 @@ class StoredWeights {
   /// By that name: one that the model has.
   const Tensor& at(const std::string& parameter) const { return tensors_.at(parameter); }
   const std::map<std::string, Tensor>& all() const { return tensors_; }
+  /// Of matrices, in order: "Q4_K, Q6_K"; empty: none is quantised.
+  std::string quantised_formats() const;
   const WeightSource& source() const { return source_; }
 
  private:

@@ -88,6 +88,11 @@ enum class KvDtype {
   f16,
 };
 
+/// What a model's matrices are rounded to as they are read, if they are stored in 16 or 32 bits.
+/// Names are GGUF's; of q4_k the embedding and output tables are q6_k. A rounded target is another
+/// target: texts are distributed as its own. A draft may be anything.
+enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0 };
+
 enum class FinishReason {
   length,     ///< max_new_tokens reached
   eos,        ///< one of the model's end tokens
@@ -102,6 +107,7 @@ COPPICE_API const char* name_of(Acceptance acceptance);
 COPPICE_API const char* name_of(DeviceKind device);
 COPPICE_API const char* name_of(CpuDtype dtype);
 COPPICE_API const char* name_of(KvDtype dtype);
+COPPICE_API const char* name_of(WeightRounding rounding);
 COPPICE_API const char* name_of(FinishReason reason);
 
 struct LoadEvent {
@@ -113,6 +119,9 @@ struct LoadEvent {
 struct EngineOptions {
   std::filesystem::path target;  ///< Hugging Face model folder
   std::filesystem::path draft;   ///< likewise; empty: plain decoding only
+  WeightRounding target_weights = WeightRounding::keep;
+  /// With the target's own path as the draft: what the target is drafted by, itself in fewer bits.
+  WeightRounding draft_weights = WeightRounding::keep;
 
   // Performance only: none of these changes what the text is distributed as, but for kv_tokens of a
   // LongRoPE model, whose factors go by the positions it is loaded for.
@@ -249,8 +258,9 @@ struct Used {
   double draft_temperature = 0.0;  ///< if it was learned, the last
   std::uint64_t seed = 0;
   std::string device;
-  std::string dtype;
+  std::string dtype;  ///< of products: "f32", "bf16", or "int8" with quantised weights on the CPU
   std::string kv_dtype;
+  std::string target_weights, draft_weights;  ///< formats of quantised ones, "" of others
 };
 
 struct Generation {

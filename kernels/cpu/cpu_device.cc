@@ -75,6 +75,7 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(DType compute, bool integer_products, DType kv, int threads)
       : compute_(compute),
+        integer_products_(integer_products),
         kv_(kv),
         workers_(threads),
         linear_(compute, integer_products, workers_),
@@ -84,6 +85,7 @@ class CpuDevice final : public Device {
   DType compute_dtype() const override { return compute_; }
   DType kv_dtype() const override { return kv_; }
   int threads() const override { return workers_.threads(); }
+  bool integer_products() const override { return compute_ == DType::f32 && integer_products_; }
   std::string description() const override { return cpu::describe_processor(); }
 
   DeviceBuffer allocate(std::size_t bytes, const char* purpose) override {
@@ -162,7 +164,9 @@ class CpuDevice final : public Device {
   }
 
  private:
-  DType compute_, kv_;
+  DType compute_;
+  bool integer_products_;
+  DType kv_;
   cpu::Workers workers_;
   cpu::LinearEngine linear_;
   cpu::AttentionEngine attention_;

@@ -95,6 +95,8 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   json["device"] = used.device;
   json["dtype"] = used.dtype;
   json["kv_dtype"] = used.kv_dtype;
+  if (!used.target_weights.empty()) json["target_weights"] = used.target_weights;
+  if (!used.draft_weights.empty()) json["draft_weights"] = used.draft_weights;
   json["version"] = version();
   return json;
 }
@@ -130,7 +132,9 @@ std::string as_used(const Used& used) {
 
 std::string machine_of(const Used& used) {
   return cat(used.device, " ", used.dtype,
-             used.kv_dtype == used.dtype ? "" : ", KV " + used.kv_dtype);
+             used.kv_dtype == used.dtype ? "" : ", KV " + used.kv_dtype,
+             used.target_weights.empty() ? "" : ", weights " + used.target_weights,
+             used.draft_weights.empty() ? "" : ", the draft's " + used.draft_weights);
 }
 
 std::string id_list(std::span<const TokenId> tokens) {

@@ -33,8 +33,14 @@ po::options_description machine_options() {
       "kv-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
       "what keys and values are kept in; a GPU takes the model's type")(
-      "draft", po::value<std::string>()->value_name("DIR|none"),
+      "draft", po::value<std::string>()->value_name("DIR|none|self:TYPE"),
       "with this draft beside it; says whether it fits the target")(
+      "target-weights",
+      po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
+      "with the target's matrices rounded so")(
+      "draft-weights",
+      po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
+      "with the draft's rounded so")(
       "kv-tokens", po::value<std::int32_t>()->default_value(0)->value_name("N"),
       "tokens whose keys and values (KV) each model keeps, for all texts together; 0: one context "
       "of up to 8192, up to four in 256 MiB, or 2048 for each of --parallel texts, within a "
@@ -178,6 +184,7 @@ int info(const std::vector<std::string>& arguments) {
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (draft != "none") options.draft = draft;
+  read_roundings(values, options);
   if (json) return print_object(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());

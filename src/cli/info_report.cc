@@ -64,9 +64,11 @@ Json folder_json(const std::filesystem::path& dir, const std::vector<std::string
 }  // namespace
 
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device) {
-  const ModelFiles target_files(options.target);
+  const ModelFiles target_files(options.target, rounding_of(options, ModelRole::target));
   std::optional<ModelFiles> draft_files;
-  if (!options.draft.empty()) draft_files.emplace(options.draft);
+  if (!options.draft.empty()) {
+    draft_files.emplace(options.draft, rounding_of(options, ModelRole::draft));
+  }
   const ModelConfig& target = target_files.config;
   const ModelConfig* const draft = draft_files ? &draft_files->config : nullptr;
   const DType type = cpu_type(options.cpu_dtype), kv_type = device.kv_dtype();

@@ -52,8 +52,16 @@ po::options_description cpu_model_options() {
       "target", po::value<std::string>()->value_name("DIR"),
       "Hugging Face folder of the target; with neither this nor --draft, the shipped pair "
       "(beside the program, or in the folder that COPPICE_MODELS names)")(
-      "draft", po::value<std::string>()->value_name("DIR|none"),
-      "folder of the draft, or none for plain decoding")(
+      "draft", po::value<std::string>()->value_name("DIR|none|self:TYPE"),
+      "folder of the draft; none for plain decoding; self:q4_k, or another of --draft-weights, for "
+      "the target itself in fewer bits")(
+      "target-weights",
+      po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
+      "round the target's matrices as they are read, if they are stored in 16 or 32 bits: less "
+      "memory and faster, but another target, whose texts differ")(
+      "draft-weights",
+      po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
+      "the same of the draft, which changes no text's distribution")(
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
       "cpu-dtype",
@@ -212,6 +220,21 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
+void read_roundings(const po::variables_map& values, EngineOptions& options) {
+  options.target_weights =
+      named("target-weights", text_in(values, "target-weights"), all_weight_roundings);
+  options.draft_weights =
+      named("draft-weights", text_in(values, "draft-weights"), all_weight_roundings);
+  const std::string draft = options.draft.string();
+  constexpr std::string_view self = "self:";
+  if (!draft.starts_with(self)) return;
+  if (!values["draft-weights"].defaulted()) {
+    throw_usage("--draft self:TYPE says the draft's weights; leave --draft-weights out");
+  }
+  options.draft_weights = named("draft self", draft.substr(self.size()), all_weight_roundings);
+  options.draft = options.target;
+}
+
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
   EngineOptions options;
   const bool plain = std::holds_alternative<Plain>(speculation);
@@ -234,6 +257,7 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
     options.target = text_in(values, "target");
     if (draft != "none" && !plain) options.draft = draft;
   }
+  read_roundings(values, options);
   options.device = values.count("device") != 0
                        ? named("device", text_in(values, "device"), all_devices)
                        : DeviceKind::cpu;

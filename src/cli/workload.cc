@@ -229,7 +229,7 @@ void describe(Engine& engine, WorkloadFigures& figures) {
   const KvPool& pool = *access.target().pool;
   figures.kv_bytes = static_cast<double>(pool.bytes()) / static_cast<double>(pool.layout().slots());
   figures.device = access.device().name();
-  figures.dtype = name_of(access.device().compute_dtype());
+  figures.dtype = compute_name(*access.target().model);
   figures.kv_dtype = name_of(access.device().kv_dtype());
 }
 

@@ -35,6 +35,10 @@ const char* name_of(KvDtype dtype) {
   constexpr std::array names = {"auto", "f32", "bf16", "f16"};
   return names[static_cast<std::size_t>(dtype)];
 }
+const char* name_of(WeightRounding rounding) {
+  constexpr std::array names = {"keep", "q8_0", "q6_k", "q4_k", "q4_0"};
+  return names[static_cast<std::size_t>(rounding)];
+}
 const char* name_of(FinishReason reason) {
   constexpr std::array names = {"length", "eos",       "stop",  "context",
                                 "memory", "cancelled", "failed"};

@@ -51,6 +51,7 @@ const std::filesystem::path& folder_of(const EngineOptions& options, ModelRole r
 ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Device& device) {
   const bool is_target = role == ModelRole::target;
   ModelOptions limits;
+  limits.rounding = rounding_of(options, role);
   // Parts of prompts share passes with trees.
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
   limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
@@ -67,6 +68,22 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
 }
 
 }  // namespace
+
+std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole role) {
+  switch (role == ModelRole::target ? options.target_weights : options.draft_weights) {
+    case WeightRounding::q8_0:
+      return WeightFormat::q8_0;
+    case WeightRounding::q6_k:
+      return WeightFormat::q6_k;
+    case WeightRounding::q4_k:
+      return WeightFormat::q4_k;
+    case WeightRounding::q4_0:
+      return WeightFormat::q4_0;
+    case WeightRounding::keep:
+      break;
+  }
+  return std::nullopt;
+}
 
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
   if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {

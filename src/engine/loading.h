@@ -25,6 +25,9 @@ void check_capacities(const EngineOptions& options);
 
 enum class ModelRole { target, draft };
 
+/// What its matrices are rounded to; nullopt: kept.
+std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole role);
+
 /// Tells the device what load_model() is going to load (Model::announce). Throws as it does, if a
 /// config cannot be read.
 void announce_models(const EngineOptions& options, Device& device);

@@ -225,8 +225,10 @@ Generation TextRun::finish(double seconds) {
   used.draft_temperature = speculator.draft_temperature();
   used.seed = options.seed;
   used.device = engine.device->name();
-  used.dtype = name_of(engine.device->compute_dtype());
+  used.dtype = compute_name(*engine.target.model);
   used.kv_dtype = name_of(engine.device->kv_dtype());
+  used.target_weights = engine.target.model->quantised_formats();
+  if (engine.draft.model) used.draft_weights = engine.draft.model->quantised_formats();
   return std::move(result_);
 }
 

@@ -132,7 +132,8 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
     const auto windowed =
         std::count_if(c.layer_specs.begin(), c.layer_specs.end(),
                       [](const LayerSpec& layer) { return layer.attention.window > 0; });
-    return cat(name_of(device.compute_dtype()), " ",
+    const std::string formats = m.quantised_formats();
+    return cat(compute_name(m), " ", formats.empty() ? "" : formats + " ",
                names_kv ? cat("KV ", name_of(device.kv_dtype()), " ") : "", c.layers, "x",
                c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads, "x",
                c.head_dim, "/", c.vocab_size,

@@ -304,7 +304,7 @@ MeasuredPair describe_pair(Engine& engine) {
   pair.target = folder(access.options().target);
   pair.draft = folder(access.options().draft);
   pair.device = access.device().name();
-  pair.dtype = name_of(access.device().compute_dtype());
+  pair.dtype = compute_name(*access.target().model);
   return pair;
 }
 

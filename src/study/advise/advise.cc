@@ -72,7 +72,7 @@ class Adviser {
     }
     largest_ = std::min(largest_advised_tree, access.options().max_tree_size);
     advice_.device = access.device().name();
-    advice_.dtype = name_of(access.device().compute_dtype());
+    advice_.dtype = compute_name(*access.target().model);
     advice_.temperature = options_.sampling.temperature;
     advice_.acceptance = options_.acceptance;
     advice_.target_seconds = costs_->target.seconds(1, prefix_);

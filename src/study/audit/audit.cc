@@ -39,7 +39,7 @@ class Audit {
     for (const AuditSetting& setting : request.settings)
       EngineAccess(engine).check(setting.options);
     report_.device = EngineAccess(engine).device().name();
-    report_.dtype = name_of(EngineAccess(engine).device().compute_dtype());
+    report_.dtype = compute_name(*EngineAccess(engine).target().model);
     report_.prompts = static_cast<std::int64_t>(request.prompts.size());
     report_.seed = request.seed;
     report_.temperature = request.settings.front().options.sampling.temperature;

@@ -89,7 +89,7 @@ Provenance provenance_of(Engine& engine, const std::string& command) {
   run.build = COPPICE_BUILD;
   run.command = command;
   run.device = device.name();
-  run.dtype = name_of(device.compute_dtype());
+  run.dtype = compute_name(*EngineAccess(engine).target().model);
   run.kv_dtype = name_of(device.kv_dtype());
   if (!device.shares_host_memory()) run.card = device.description();
   run.cpu = cpu::processor_model();
@@ -114,6 +114,8 @@ StudyFile study_file_of(const StudyRequest& request) {
                 {"threads", engine.threads},
                 {"cpu_dtype", name_of(engine.cpu_dtype)},
                 {"kv_dtype", name_of(engine.kv_dtype)},
+                {"target_weights", name_of(engine.target_weights)},
+                {"draft_weights", name_of(engine.draft_weights)},
                 {"kv_tokens", engine.kv_tokens},
                 // What sequoia's trees are planned for.
                 {"acceptance_vector",

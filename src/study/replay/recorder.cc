@@ -158,7 +158,7 @@ RecordingHeader Recorder::header(std::span<const std::vector<TokenId>> prompts) 
   h.prompts = static_cast<std::int32_t>(prompts.size());
   h.target = access.options().target.string();
   h.draft = access.options().draft.string();
-  h.dtype = name_of(access.device().compute_dtype());
+  h.dtype = compute_name(*access.target().model);
   h.kv_dtype = name_of(access.device().kv_dtype());
   Fingerprint fingerprint;
   for (const std::string& folder : {h.target, h.draft}) {
