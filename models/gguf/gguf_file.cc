@@ -99,7 +99,7 @@ class HeaderReader {
     const auto tensor_count = number<std::uint64_t>(), value_count = number<std::uint64_t>();
     JsonObject metadata(Json::object());
     for (std::uint64_t i = 0; i < value_count; ++i) {
-      const std::string key = text("a key", longest_name);
+      const std::string key = text("key", longest_name);
       const auto [entry, is_new] = metadata.edit().get_ref<Json::object_t&>().try_emplace(key);
       if (!is_new) refuse(cat("key ", quote(key), " appears twice"));
       entry->second = value(key, static_cast<Kind>(number<std::uint32_t>()));
@@ -142,11 +142,13 @@ class HeaderReader {
     return value;
   }
 
-  std::string text(const std::string& what, std::uint64_t longest) {
+  std::string text(std::string_view what, std::uint64_t longest) {
     const auto length = number<std::uint64_t>();
-    if (length > longest) refuse(cat(what, " has ", length, " bytes, more than ", longest));
+    if (length > longest) {
+      refuse(cat(quote(what), " has ", length, " bytes, more than ", longest));
+    }
     std::string found(take(length));
-    if (!is_valid_utf8(found)) refuse(cat(what, " is not valid UTF-8: ", quote(found)));
+    if (!is_valid_utf8(found)) refuse(cat(quote(what), " is not valid UTF-8: ", quote(found)));
     return found;
   }
 
@@ -173,7 +175,7 @@ class HeaderReader {
       case Kind::f64:
         return number<double>();
       case Kind::text:
-        return text(quote(key), longest_text);
+        return text(key, longest_text);
       case Kind::boolean: {
         const auto flag = number<std::uint8_t>();
         if (flag > 1) refuse(cat(quote(key), " is ", int{flag}, ", neither true nor false"));
@@ -199,7 +201,7 @@ class HeaderReader {
   }
 
   void add_tensor(Tensors& tensors) {
-    const std::string name = text("a tensor's name", longest_name);
+    const std::string name = text("tensor name", longest_name);
     GgufTensor tensor;
     tensor.file = index_;
     const auto extents = number<std::uint32_t>();
