@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/gguf/*.json: the tokenizer metadata of GGUF files, and what the tokenizers do
+that they were made from.
+
+    pip install 'tokenizers==0.23.*' 'sentencepiece==0.2.*' && python3 tests/golden/make_gguf.py
+
+bpe.json has one vocabulary, and for every name of tokenizer.ggml.pre texts with their ids by a
+tokenizer.json like those of the models that have the name. sentencepiece.json has the pieces of a
+tokenizer.model, with texts and ids by the sentencepiece library. Deterministic for one version of
+the packages.
+"""
+import io
+import json
+import os
+
+import sentencepiece
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers
+from tokenizers import pre_tokenizers, processors, trainers
+
+from make_tokenizers import STORY, texts
+
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gguf")
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+ENDS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+FIRST = r"[^\r\n\p{L}\p{N}]?"
+TEKKEN = f"{FIRST}{UPPER}*{LOWER}+|{FIRST}{UPPER}+{LOWER}*|\\p{{N}}|{ENDS}"
+SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT4O = f"{FIRST}{UPPER}*{LOWER}+{SHORT}|{FIRST}{UPPER}+{LOWER}*{SHORT}|\\p{{N}}{{1,3}}|{ENDS}"
+DEEPSEEK3 = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+             r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+             r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""]
+
+
+def splits(*expressions):
+    stages = [pre_tokenizers.Split(Regex(one), "isolated") for one in expressions]
+    return pre_tokenizers.Sequence(
+        stages + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+# By name: words, whether merges are ignored, NFC, whether a BOS is put if the metadata do not say.
+PRE = {
+    "llama-bpe": (splits(LLAMA3), True, False, True),
+    "smaug-bpe": (splits(LLAMA3), True, False, False),
+    "qwen2": (splits(QWEN2), False, True, False),
+    "gpt-2": (GPT2, False, False, False),
+    "smollm": (pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2]),
+               False, False, False),
+    "tekken": (splits(TEKKEN), True, False, True),
+    "gpt-4o": (splits(GPT4O), False, False, False),
+    "deepseek-v3": (splits(*DEEPSEEK3), False, False, False),
+}
+
+# What the rules cut differently, to be merged across all borders.
+MORE = """He'S HE'S IT'Ll we'RE don'T 12 123 1234 12345 56789 a1b2 camelCase XMLHttp HTTPServer
+path/to//file.\n\n/usr/bin \u4f60\u597d\u4e16\u754c\u3042\u3044 abc\u4f60\u597d x.y .method #tag $var
+cafe\u0301 na\u0308ive \u00e9tude    indented\n\n\n  twice  \u0663\u0664\u0665 \u2167\u2168 !!\n\n?!
+"""
+
+
+def bpe():
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    marks = ["<|endoftext|>", "<s>", "</s>", "<|eot_id|>", "<think>"]
+    trained.train_from_iterator((STORY + MORE).splitlines(True) + [MORE] * 3, trainers.BpeTrainer(
+        vocab_size=700, special_tokens=marks, show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
+    model = json.loads(trained.to_str())["model"]
+    vocab = model["vocab"]
+    tokens = sorted(vocab, key=vocab.get)
+    merges = [" ".join(pair) for pair in model["merges"]]
+    # A piece that no merge leads to: only who ignores merges finds it.
+    vocab["counted"] = len(tokens)
+    tokens.append("counted")
+    types = [NORMAL] * len(tokens)
+    for mark in marks:
+        types[vocab[mark]] = USER_DEFINED if mark == "<think>" else CONTROL
+    tokens.append("[PAD%d]" % len(tokens))
+    types.append(UNUSED)
+    cases = texts() + MORE.split() + MORE.splitlines(True) + \
+        [MORE, "counted it", "<|eot_id|>a<think> <|endoftext|>"]
+    ids, frames = {}, {}
+    for name, (words, ignores, nfc, adds_bos) in PRE.items():
+        tokenizer = Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in merges],
+                                         ignore_merges=ignores))
+        tokenizer.pre_tokenizer = words
+        if nfc:
+            tokenizer.normalizer = normalizers.NFC()
+        tokenizer.add_special_tokens([m for m in marks if m != "<think>"])
+        tokenizer.add_tokens([AddedToken("<think>", normalized=False, special=False)])
+        if adds_bos:
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="<s> $A", special_tokens=[("<s>", vocab["<s>"])])
+        ids[name] = [tokenizer.encode(text, add_special_tokens=False).ids for text in cases]
+        frames[name] = tokenizer.encode("").ids
+    return {"tokens": tokens, "token_type": types, "merges": merges, "texts": cases, "ids": ids,
+            "frames": frames}
+
+
+def sentences():
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(STORY.splitlines()), model_writer=out, model_type="bpe",
+        vocab_size=420, byte_fallback=True, normalization_rule_name="identity",
+        remove_extra_whitespaces=False, user_defined_symbols=["<turn>", "\u2581\u2581"],
+        control_symbols=["<ctl>"], minloglevel=2)
+    model = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
+    kinds = [(model.is_unknown, UNKNOWN), (model.is_control, CONTROL), (model.is_byte, BYTE),
+             (lambda id: model.id_to_piece(id) in ("<turn>", "\u2581\u2581"), USER_DEFINED)]
+    ids = range(len(model))
+    types = [next((kind for told, kind in kinds if told(id)), NORMAL) for id in ids]
+    # Converters write user-defined pieces with spaces.
+    tokens = [model.id_to_piece(id).replace("\u2581", " ") if types[id] == USER_DEFINED
+              else model.id_to_piece(id) for id in ids]
+    scores = [model.get_score(id) for id in ids]
+    cases = [text for text in texts() + ["a<turn>b  c", "   three"]
+             if not any(mark in text for mark in ("<s>", "</s>", "<unk>", "<ctl>", "\x00"))]
+    return {"tokens": tokens + ["[PAD%d]" % len(tokens)], "token_type": types + [UNUSED],
+            "scores": scores + [-1000.0], "texts": cases,
+            "ids": [model.encode(text) for text in cases]}
+
+
+def write(name, parts):
+    def lines(value):
+        if isinstance(value, dict):
+            return "{" + ",\n".join(json.dumps(k) + ": " + lines(v) for k, v in value.items()) + "}"
+        return json.dumps(value)
+    with open(os.path.join(FOLDER, name), "w", encoding="ascii") as file:
+        file.write(lines(parts) + "\n")
+
+
+def main():
+    os.makedirs(FOLDER, exist_ok=True)
+    write("bpe.json", bpe())
+    write("sentencepiece.json", sentences())
+
+
+main()
