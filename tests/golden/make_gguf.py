@@ -12,6 +12,7 @@ the packages.
 import io
 import json
 import os
+import re
 
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers
@@ -56,10 +57,16 @@ PRE = {
     "deepseek-v3": (splits(*DEEPSEEK3), False, False, False),
 }
 
-# What the rules cut differently, to be merged across all borders.
-MORE = """He'S HE'S IT'Ll we'RE don'T 12 123 1234 12345 56789 a1b2 camelCase XMLHttp HTTPServer
-path/to//file.\n\n/usr/bin \u4f60\u597d\u4e16\u754c\u3042\u3044 abc\u4f60\u597d x.y .method #tag $var
-cafe\u0301 na\u0308ive \u00e9tude    indented\n\n\n  twice  \u0663\u0664\u0665 \u2167\u2168 !!\n\n?!
+# What the rules cut differently.
+MORE = """He'S HE'S IT'Ll we'RE don'T she's o'llama X'dream i'M I'VE O'LLAMA X'Dream he'Said
+12 123 1234 12345 56789 a1b2 x.y .method #tag $var [ok] (no) it=2+x <b +sum |or ~and
+(\u00e9tude +\u00e9t\u00e9 \u00ab\u00e0 b\u00bb \u20ac\u00e9
+camelCase XMLHttp HTTPServer a'sCASE CASE'sa A'S a's
+path/to//file./\n\n/usr bin !!\n\n?! //\r\n$$\n
+\u4f60\u597d\u4e16\u754c\u3042\u3044\u30a2\u30a4 abc\u4f60\u597d \u30abx\u3042y\u4f60z
+cafe\u0301 E\u0301tude na\u0308ive \u00e9tude \u0627\u0644 A\u0628b b\u0628A \u05d0\u05d1A\u05d2
+\u01c5ungla a\u01c5 \u01c5\u01c5b A\u02b0b a\u02b0A \u02b0\u02b0 A\u0301b a\u0301B \u0301\u0301c \u2160A\u2170
+    indented\n\n\n  twice \t tabs  \u0663\u0664\u0665 \u2167\u2168 \u00bd\u00be5
 """
 
 
@@ -67,23 +74,27 @@ def bpe():
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     marks = ["<|endoftext|>", "<s>", "</s>", "<|eot_id|>", "<think>"]
-    trained.train_from_iterator((STORY + MORE).splitlines(True) + [MORE] * 3, trainers.BpeTrainer(
-        vocab_size=700, special_tokens=marks, show_progress=False,
+    # Every ending of a word becomes one piece, across all borders: a cut more or less changes ids.
+    words = re.findall(r"\s*\S+\s*", MORE) + re.findall(r"\s*\S+", MORE) + \
+        re.findall(r"[^\s\w]+\s+\S+", MORE)
+    endings = [word[start:] for word in words for start in range(len(word))]
+    trained.train_from_iterator(endings, trainers.BpeTrainer(
+        vocab_size=1300, special_tokens=marks, show_progress=False,
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())))
     model = json.loads(trained.to_str())["model"]
     vocab = model["vocab"]
     tokens = sorted(vocab, key=vocab.get)
     merges = [" ".join(pair) for pair in model["merges"]]
     # A piece that no merge leads to: only who ignores merges finds it.
-    vocab["counted"] = len(tokens)
-    tokens.append("counted")
+    vocab["uncounted"] = len(tokens)
+    tokens.append("uncounted")
     types = [NORMAL] * len(tokens)
     for mark in marks:
         types[vocab[mark]] = USER_DEFINED if mark == "<think>" else CONTROL
     tokens.append("[PAD%d]" % len(tokens))
     types.append(UNUSED)
     cases = texts() + MORE.split() + MORE.splitlines(True) + \
-        [MORE, "counted it", "<|eot_id|>a<think> <|endoftext|>"]
+        [MORE, "uncounted it", "<|eot_id|>a<think> <|endoftext|>"]
     ids, frames = {}, {}
     for name, (words, ignores, nfc, adds_bos) in PRE.items():
         tokenizer = Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in merges],
