@@ -27,18 +27,26 @@ Json chat_templates(const Json& metadata) {
   return named;
 }
 
-/// Phi's marks take white space beside them, which the metadata do not say: those of Phi 4 on both
-/// sides, those of Phi 3 behind them.
-void add_phi_marks(const GgufVocabulary& vocabulary, Json& config) {
-  const bool both = vocabulary.model() == "gpt2" && vocabulary.pre() == "dbrx";
-  if (!both && vocabulary.model() != "llama") return;
+/// The added tokens of which sentencepiece or the metadata do not know all: a text is cut at its
+/// user-defined tokens, and Phi's marks take white space beside them, those of Phi 4 on both sides,
+/// those of Phi 3 behind them.
+void add_decoder(const GgufVocabulary& vocabulary, bool is_phi, Json& config) {
+  const bool is_phi4 = is_phi && vocabulary.model() == "gpt2" && vocabulary.pre() == "dbrx";
+  const bool pieces = vocabulary.model() == "llama", is_phi3 = is_phi && pieces;
   for (TokenId token = 0; token < vocabulary.size(); ++token) {
     const std::string& text = vocabulary.text(token);
     const bool is_control = vocabulary.kind(token) == PieceKind::control;
-    const bool is_plain = !both && (text == "<s>" || text == "<|endoftext|>");
-    if ((!is_control || is_plain) && text != "</s>") continue;
-    config["added_tokens_decoder"][std::to_string(token)] = {
-        {"content", text}, {"lstrip", both}, {"rstrip", true}, {"special", is_control}};
+    const bool is_user_defined = pieces && vocabulary.kind(token) == PieceKind::user_defined &&
+                                 text.find_first_of(" \t\r\n") == text.npos;
+    const bool strips = is_phi4 ? is_control
+                                : is_phi3 && (is_control || is_user_defined) && text != "<s>" &&
+                                      text != "<|endoftext|>";
+    if (!strips && !is_user_defined) continue;
+    config["added_tokens_decoder"][std::to_string(token)] = {{"content", text},
+                                                             {"lstrip", is_phi4},
+                                                             {"rstrip", strips},
+                                                             {"normalized", false},
+                                                             {"special", is_control}};
   }
 }
 
@@ -61,7 +69,7 @@ Json tokenizer_config(const GgufFile& file) {
     if (!is_frame && (kind == PieceKind::normal || kind == PieceKind::byte)) continue;
     config[key] = vocabulary.text(*token);
   }
-  if (file.fields().text("general.architecture", "") == "phi3") add_phi_marks(vocabulary, config);
+  add_decoder(vocabulary, file.fields().text("general.architecture", "") == "phi3", config);
   return config;
 }
 

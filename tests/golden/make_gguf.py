@@ -113,6 +113,21 @@ def bpe():
             "frames": frames}
 
 
+def as_tokenizer_json(model, types):
+    """The tokenizer.json that Llama's converter makes of a tokenizer.model."""
+    vocab = {model.id_to_piece(id): id for id in range(len(model))}
+    plain = [piece for piece, id in vocab.items() if types[id] == NORMAL]
+    merges = sorted((vocab[piece], piece[:at], piece[at:]) for piece in plain
+                    for at in range(1, len(piece)) if piece[:at] in vocab and piece[at:] in vocab)
+    tokenizer = Tokenizer(models.BPE(vocab, [(left, right) for _, left, right in merges],
+                                     unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>", "<ctl>"])
+    tokenizer.add_tokens([AddedToken("<turn>", normalized=False, special=False)])
+    return tokenizer
+
+
 def sentences():
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -129,11 +144,20 @@ def sentences():
     tokens = [model.id_to_piece(id).replace("\u2581", " ") if types[id] == USER_DEFINED
               else model.id_to_piece(id) for id in ids]
     scores = [model.get_score(id) for id in ids]
-    cases = [text for text in texts() + ["a<turn>b  c", "   three"]
-             if not any(mark in text for mark in ("<s>", "</s>", "<unk>", "<ctl>", "\x00"))]
+    package = as_tokenizer_json(model, types)
+    marks = ["<s>", "</s>", "<unk>", "<ctl>", "<turn>"]
+    cases = [text for text in texts() + ["   three"]
+             if not any(mark in text for mark in marks + ["\x00"])]
+    ids = [model.encode(text) for text in cases]
+    # Where there are no runs of spaces both libraries agree; the package knows marks in a text.
+    for text, own in zip(cases, ids):
+        runs = "\u2581\u2581" in "\u2581" + text.replace(" ", "\u2581")
+        assert runs or package.encode(text).ids == own, text
+    for text in marks + ["a%sb c" % m for m in marks] + ["%sand%s\n<turn>the cat" % (m, m) for m in marks]:
+        cases.append(text)
+        ids.append(package.encode(text).ids)
     return {"tokens": tokens + ["[PAD%d]" % len(tokens)], "token_type": types + [UNUSED],
-            "scores": scores + [-1000.0], "texts": cases,
-            "ids": [model.encode(text) for text in cases]}
+            "scores": scores + [-1000.0], "texts": cases, "ids": ids}
 
 
 def write(name, parts):

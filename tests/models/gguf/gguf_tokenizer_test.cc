@@ -103,7 +103,9 @@ TEST(GgufTokenizer, IsTheTokenizerModelOfItsPieces) {
     GgufBytes file = sentencepiece_metadata(golden);
     if (!marks) file.add("tokenizer.ggml.add_space_prefix", false);
     const auto made = load_gguf(file);
-    const auto model = load_tokenizer("tokenizer.model", proto_of(golden, marks));
+    const auto model = load_tokenizer(
+        "tokenizer.model", proto_of(golden, marks),
+        R"({"added_tokens_decoder": {"4": {"content": "<turn>", "normalized": false}}})");
     made->require_same_pieces(*model, "GGUF", "tokenizer.model");
     Typist typist({"<s>", "</s>", "<ctl>", "<turn>", "<unk>"}, 5);
     for (int i = 0; i < 2000; ++i) {
