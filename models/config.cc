@@ -192,12 +192,13 @@ void require_model(const std::filesystem::path& path) {
 
 ModelConfig read_config(const std::filesystem::path& path) {
   require_model(path);
+  const auto gguf = is_gguf(path) ? open_gguf(path) : nullptr;  // once for both documents
   const SettingFile file(path, "config.json", largest_config);
   if (!file.is_there()) {
     throw_failure(cat(file.where(), ": no such file; name a Hugging Face model folder"));
   }
   ModelConfig config = config_of(file.object(), file.where());
-  if (is_gguf(path)) config.one_based_norms = false;  // its files hold 1 + w
+  if (gguf != nullptr) config.one_based_norms = false;  // its files hold 1 + w
   // Of a model that cannot be run nothing more is needed.
   if (config.vocab_size > 0) {
     const SettingFile generation(path, "generation_config.json", largest_config);

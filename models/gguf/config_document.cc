@@ -135,11 +135,11 @@ class ConfigWriter {
   /// The numbers of a small tensor.
   Json floats(const char* tensor) {
     const GgufTensor& stored = *file_.find(tensor);
-    std::vector<float> values(stored.elements());
     if (file_.format_of(tensor) != WeightFormat::f32 || stored.elements() > most_head_dim) {
       throw_failure(cat(file_.name(), ": tensor ", tensor, " of ", stored.elements(),
                         " numbers is no list of F32; fetch the file again"));
     }
+    std::vector<float> values(stored.elements());
     file_.read(stored, 0, std::as_writable_bytes(std::span(values)));
     return values;
   }
@@ -148,6 +148,7 @@ class ConfigWriter {
     constexpr double usual_theta = 10000.0;
     config_["rope_theta"] = fields_.positive(key("rope.freq_base").c_str(), usual_theta);
     const std::int64_t rotated = integer("rope.dimension_count", 1, head_dim_);
+    if (rotated > head_dim_) refuse("rope.dimension_count", cat("at most ", head_dim_));
     if (rotated < head_dim_) {
       // Above the quotient rather than below: the product is cut down to a whole number.
       config_["partial_rotary_factor"] =
@@ -203,6 +204,9 @@ class ConfigWriter {
     }
     const Json* const pattern = find("attention.sliding_window_pattern");
     if (pattern != nullptr && pattern->is_array()) {
+      if (pattern->size() != static_cast<std::size_t>(layers())) {
+        refuse("attention.sliding_window_pattern", cat("a list of block_count, ", layers()));
+      }
       for (const Json& windowed : *pattern) {
         config_["layer_types"].push_back(windowed == true ? "sliding_attention" : "full_attention");
       }

@@ -10,7 +10,11 @@
 namespace coppice {
 namespace {
 
+constexpr const char* tokens_key = "tokenizer.ggml.tokens";
 constexpr const char* kinds_key = "tokenizer.ggml.token_type";
+/// Beyond a million tokens a vocabulary is taken for damage.
+constexpr std::size_t most_tokens = 1u << 20;
+constexpr std::size_t most_ends = 64;
 constexpr std::string_view ends_of_turns[] = {"<|eot_id|>",     "<|eom_id|>",    "<|im_end|>",
                                               "<|end|>",        "<end_of_turn>", "<|endoftext|>",
                                               "<|end_of_text|>"};
@@ -20,8 +24,11 @@ constexpr std::string_view ends_of_turns[] = {"<|eot_id|>",     "<|eom_id|>",   
 GgufVocabulary::GgufVocabulary(const GgufFile& file)
     : file_(file), model_(file.fields().text("tokenizer.ggml.model", "")) {
   if (model_.empty()) return;
-  tokens_ = &file.list("tokenizer.ggml.tokens", GgufFile::ListOf::texts);
+  tokens_ = &file.list(tokens_key, GgufFile::ListOf::texts);
   const Fields fields = file.fields();
+  if (tokens_->size() > most_tokens) {
+    fields.refuse(tokens_key, cat("a list of at most ", most_tokens, " texts"));
+  }
   if (!fields.has(kinds_key)) return;
   kinds_ = &file.list(kinds_key, GgufFile::ListOf::integers);
   const bool known = std::all_of(kinds_->begin(), kinds_->end(),
@@ -63,7 +70,7 @@ std::vector<TokenId> GgufVocabulary::ends() const {
   for (const char* name : {"eos", "eot", "eom"}) {
     if (const auto token = named(name)) add(*token);
   }
-  for (TokenId token = 0; token < size(); ++token) {
+  for (TokenId token = 0; token < size() && tokens.size() < most_ends; ++token) {
     const bool is_end = std::find(std::begin(ends_of_turns), std::end(ends_of_turns),
                                   text(token)) != std::end(ends_of_turns);
     if (is_end && kind(token) != PieceKind::unused) add(token);

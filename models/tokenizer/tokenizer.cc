@@ -25,7 +25,10 @@ bool Tokenizer::is_in(const fs::path& dir) {
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
-  if (is_gguf(dir)) return load_gguf_tokenizer(*open_gguf(dir), read_tokenizer_settings(dir));
+  if (is_gguf(dir)) {
+    const auto file = open_gguf(dir);  // open while its settings are asked for
+    return load_gguf_tokenizer(*file, read_tokenizer_settings(dir));
+  }
   if (is_there(dir / json_name)) {
     return load_json_tokenizer(dir / json_name, read_tokenizer_settings(dir));
   }

@@ -321,8 +321,12 @@ TEST_F(GgufDocuments, NameWhatIsMissingOrWrong) {
   EXPECT_NE(refusal(metadata_of("llama").add("llama.attention.value_length", 4))
                 .find("llama.attention.value_length is 4, but must be attention.key_length, 8"),
             std::string::npos);
-  GgufBytes kinds = metadata_of("llama");
-  EXPECT_EQ(error_of([&] { read(kinds); }), "");
+  EXPECT_NE(refusal(metadata_of("llama").add("llama.rope.dimension_count", 16))
+                .find("llama.rope.dimension_count is 16, but must be at most 8"),
+            std::string::npos);
+  GgufBytes pattern = metadata_of("gemma3");
+  pattern.add_list("gemma3.attention.sliding_window_pattern", GgufBytes::boolean, 2, {1, 0});
+  EXPECT_NE(refusal(pattern).find("must be a list of block_count, 3"), std::string::npos);
   GgufBytes wrong;
   wrong.add("general.architecture", "llama").add("tokenizer.ggml.model", "gpt2");
   wrong.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
