@@ -13,7 +13,7 @@ namespace {
 constexpr const char* tokens_key = "tokenizer.ggml.tokens";
 constexpr const char* kinds_key = "tokenizer.ggml.token_type";
 /// Beyond a million tokens a vocabulary is taken for damage.
-constexpr std::size_t most_tokens = 1u << 20;
+constexpr std::size_t most_ggml_tokens = 1u << 20;
 constexpr std::size_t most_ends = 64;
 constexpr std::string_view ends_of_turns[] = {"<|eot_id|>",     "<|eom_id|>",    "<|im_end|>",
                                               "<|end|>",        "<end_of_turn>", "<|endoftext|>",
@@ -26,8 +26,8 @@ GgufVocabulary::GgufVocabulary(const GgufFile& file)
   if (model_.empty()) return;
   tokens_ = &file.list(tokens_key, GgufFile::ListOf::texts);
   const Fields fields = file.fields();
-  if (tokens_->size() > most_tokens) {
-    fields.refuse(tokens_key, cat("a list of at most ", most_tokens, " texts"));
+  if (tokens_->size() > most_ggml_tokens) {
+    fields.refuse(tokens_key, cat("a list of at most ", most_ggml_tokens, " texts"));
   }
   if (!fields.has(kinds_key)) return;
   kinds_ = &file.list(kinds_key, GgufFile::ListOf::integers);
