@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/json_file.h"
 #include "models/config_fields.h"
 #include "models/families/family.h"
+#include "models/gguf/gguf_file.h"
+#include "models/settings/setting_file.h"
 #include "models/settings/special_ids.h"
 
 namespace coppice {
@@ -172,35 +173,37 @@ ModelConfig config_of(const Json& object, const std::string& where) {
   return config;
 }
 
-void require_folder(const std::filesystem::path& dir) {
+void require_model(const std::filesystem::path& path) {
   std::error_code status;
-  if (std::filesystem::is_directory(dir, status)) return;
-  if (!std::filesystem::exists(dir, status)) {
-    throw_failure(cat(dir.string(), ": no such folder; name a Hugging Face model folder (coppice ",
-                      "downloads none)"));
+  if (std::filesystem::is_directory(path, status) || is_gguf(path)) return;
+  if (!std::filesystem::exists(path, status)) {
+    throw_failure(cat(path.string(), ": no such folder or GGUF file; name a Hugging Face model ",
+                      "folder or a GGUF file (coppice downloads none)"));
   }
-  const std::string type = dir.extension().string();
-  const char* const remedy =
-      type == ".gguf" ? "; coppice reads no GGUF: name the Hugging Face folder, with config.json "
-                        "and safetensors, that it was made from"
-      : type == ".safetensors" || type == ".json"
-          ? "; name the folder that it lies in"
-          : "; name a Hugging Face model folder, with config.json and safetensors";
-  throw_failure(cat(dir.string(), ": a file, not a folder", remedy));
+  const std::string type = path.extension().string();
+  throw_failure(cat(path.string(), ": a file, not a folder",
+                    type == ".safetensors" || type == ".json"
+                        ? "; name the folder that it lies in"
+                        : "; name a Hugging Face model folder, with config.json and safetensors, "
+                          "or a GGUF file"));
 }
 
 }  // namespace
 
-ModelConfig read_config(const std::filesystem::path& dir) {
-  require_folder(dir);
-  const auto path = dir / "config.json";
-  ModelConfig config = config_of(*read_json_object(path, largest_config), path.string());
-  const auto generation = dir / "generation_config.json";
+ModelConfig read_config(const std::filesystem::path& path) {
+  require_model(path);
+  const auto gguf = is_gguf(path) ? open_gguf(path) : nullptr;  // once for both documents
+  const SettingFile file(path, "config.json", largest_config);
+  if (!file.is_there()) {
+    throw_failure(cat(file.where(), ": no such file; name a Hugging Face model folder"));
+  }
+  ModelConfig config = config_of(file.object(), file.where());
+  if (gguf != nullptr) config.one_based_norms = false;  // its files hold 1 + w
   // Of a model that cannot be run nothing more is needed.
-  if (config.vocab_size > 0 && is_there(generation)) {
-    const JsonObject object = read_json_object(generation, largest_config);
+  if (config.vocab_size > 0) {
+    const SettingFile generation(path, "generation_config.json", largest_config);
     try {
-      read_generation_ids(Fields(*object, generation.string()), config);
+      read_generation_ids(Fields(generation.object(), generation.where()), config);
     } catch (const Error&) {
       if (config.unsupported.empty()) throw;
     }

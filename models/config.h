@@ -1,4 +1,5 @@
-// config.json and generation_config.json of a Hugging Face model folder.
+// config.json and generation_config.json of a Hugging Face model folder, or what a GGUF file says
+// in their place.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,8 @@ struct RopeSpec {
   double factor = 1.0;                ///< linear, llama3, yarn
   double low_freq_factor = 1.0;       ///< llama3
   double high_freq_factor = 4.0;      ///< llama3
+  /// llama3: what frequencies are divided by, [rotated / 2]; empty: computed from the numbers above
+  std::vector<double> frequency_factors;
   std::int64_t original_context = 0;  ///< llama3, yarn, longrope
   double beta_fast = 32.0;            ///< yarn
   double beta_slow = 1.0;             ///< yarn
@@ -68,10 +71,11 @@ struct ModelConfig {
   std::vector<std::string> unsupported;
 };
 
-/// Reads and checks DIR/config.json (and the ids of generation_config.json if there). Throws
-/// Error(failure) naming file, field, value and remedy. A feature coppice cannot run is listed
-/// in `unsupported`, not thrown, so that `coppice info` can describe the folder.
-ModelConfig read_config(const std::filesystem::path& dir);
+/// Reads and checks a folder's config.json (and the ids of generation_config.json if there), or a
+/// GGUF file's metadata. Throws Error(failure) naming file, field, value and remedy. A feature
+/// coppice cannot run is listed in `unsupported`, not thrown, so that `coppice info` can describe
+/// the model.
+ModelConfig read_config(const std::filesystem::path& path);
 
 /// A tensor that a model's files must hold.
 struct ParameterShape {

@@ -68,7 +68,10 @@ std::vector<float> rope_frequencies(const RopeSpec& rope, std::int32_t positions
     if (rope.kind == Kind::linear) {
       frequency /= factor;
     } else if (rope.kind == Kind::llama3) {
-      frequency = llama3_scaled(frequency, rope);
+      frequency =
+          rope.frequency_factors.empty()
+              ? llama3_scaled(frequency, rope)
+              : frequency / static_cast<float>(rope.frequency_factors[static_cast<std::size_t>(i)]);
     } else if (rope.kind == Kind::yarn) {
       const float kept = YarnRamp(rope).kept(i);
       frequency = 1.0f / (factor * wave) * (1.0f - kept) + frequency * kept;

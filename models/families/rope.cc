@@ -16,6 +16,12 @@ double yarn_scale(double factor, double mscale = 1.0) {
 
 void read_llama3(const Fields& settings, RopeSpec& rope) {
   rope.kind = RopeSpec::Kind::llama3;
+  if (settings.has("frequency_factors")) {  // a GGUF file has the numbers' result
+    const auto half = static_cast<std::size_t>(rope.rotated / 2);
+    rope.frequency_factors = settings.positives("frequency_factors", half);
+    rope.factor = *std::max_element(rope.frequency_factors.begin(), rope.frequency_factors.end());
+    return;
+  }
   rope.factor = settings.positive("factor");
   rope.low_freq_factor = settings.positive("low_freq_factor");
   rope.high_freq_factor = settings.positive("high_freq_factor");

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/documents.h"
 
 namespace coppice {
 namespace {
@@ -54,11 +55,20 @@ void SettingNotes::append(SettingNotes other) {
 }
 
 SettingFile::SettingFile(const std::filesystem::path& dir, const char* name, std::uintmax_t largest)
-    : name_(name),
-      path_(dir / name),
-      is_there_(coppice::is_there(path_)),
-      text_(is_there_ ? read_file(path_, "", largest) : "{}"),
-      object_(parse_json_object(text_, path_.string())) {}
+    : SettingFile(dir, name,
+                  is_gguf(dir) ? gguf_document(*open_gguf(dir), name)
+                  : coppice::is_there(dir / name)
+                      ? std::optional(read_file(dir / name, "", largest))
+                      : std::nullopt) {}
+
+SettingFile::SettingFile(const std::filesystem::path& dir, const char* name,
+                         std::optional<std::string> text)
+    : name_(is_gguf(dir) ? "metadata" : name),
+      folder_(dir),
+      where_((is_gguf(dir) ? dir : dir / name).string()),
+      is_there_(text.has_value()),
+      text_(text.value_or("{}")),
+      object_(parse_json_object(text_, where_)) {}
 
 std::vector<std::string> SettingFile::keys(std::string_view inside) const {
   KeyOrder order(inside);

@@ -1,4 +1,4 @@
-// One JSON file of a model folder's settings.
+// One JSON file of a model folder's settings, or what a GGUF file's metadata say in its place.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace coppice {
 
 /// A key of a folder's settings, for `coppice info`.
 struct Setting {
-  std::string file;  ///< its name in the folder, e.g. "tokenizer_config.json"
+  std::string file;  ///< its name in the folder, e.g. "tokenizer_config.json", or "metadata"
   std::string name;
   std::string value;  ///< as the file writes it, shortened; empty where only the name counts
 };
@@ -29,15 +29,15 @@ struct SettingNotes {
 
 class SettingFile {
  public:
-  /// Reads DIR/name; a file that is not there is an empty object. Throws Error(failure) for one
-  /// that is no JSON object of at most `largest` bytes.
+  /// Reads DIR/name, or makes it of a GGUF file `dir`; a file that is not there is an empty object.
+  /// Throws Error(failure) for one that is no JSON object of at most `largest` bytes.
   SettingFile(const std::filesystem::path& dir, const char* name,
               std::uintmax_t largest = std::uintmax_t{64} << 20);
 
   bool is_there() const { return is_there_; }
-  const std::string& name() const { return name_; }  ///< in the folder
-  std::string where() const { return path_.string(); }
-  std::filesystem::path folder() const { return path_.parent_path(); }
+  const std::string& name() const { return name_; }    ///< as Setting::file
+  const std::string& where() const { return where_; }  ///< the path, for messages
+  const std::filesystem::path& folder() const { return folder_; }
   const nlohmann::json& object() const { return *object_; }
 
   /// The value of a key, or nullptr if the file has none; null is a value.
@@ -54,8 +54,11 @@ class SettingFile {
   [[noreturn]] void refuse(const std::string& key, const char* wanted) const;
 
  private:
+  SettingFile(const std::filesystem::path& dir, const char* name, std::optional<std::string> text);
+
   std::string name_;
-  std::filesystem::path path_;
+  std::filesystem::path folder_;
+  std::string where_;
   bool is_there_;
   std::string text_;
   JsonObject object_;

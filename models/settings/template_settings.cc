@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/gguf_file.h"
 #include "models/settings/tokenizer_settings.h"
 
 namespace coppice {
@@ -68,9 +69,11 @@ std::vector<Named> config_templates(const SettingFile& config) {
 
 Named chosen(const fs::path& dir, std::vector<Named> all, const std::string& name) {
   if (all.empty()) {
-    throw_failure(cat(quote(dir.string()),
-                      ": it has no chat template (chat_template.jinja, or chat_template in "
-                      "tokenizer_config.json); add the one that it was trained with, or use "
+    throw_failure(cat(quote(dir.string()), ": it has no chat template (",
+                      is_gguf(dir) ? "tokenizer.chat_template"
+                                   : "chat_template.jinja, or chat_template in "
+                                     "tokenizer_config.json",
+                      "); add the one that it was trained with, or use "
                       "--no-template for raw text"));
   }
   const std::string wanted = name.empty() ? std::string(default_name) : name;
@@ -82,7 +85,7 @@ Named chosen(const fs::path& dir, std::vector<Named> all, const std::string& nam
   }
   if (all.size() == 1 && (all.front().name.empty() || all.front().name == default_name)) {
     throw_failure(cat(quote(all.front().where),
-                      ": the folder has this one chat template and none of the name ", quote(name),
+                      ": it has this one chat template and none of the name ", quote(name),
                       "; leave --template-name out"));
   }
   throw_failure(cat(quote(dir.string()), ": it has no chat template of the name ", quote(wanted),

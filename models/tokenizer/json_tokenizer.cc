@@ -28,7 +28,8 @@ using namespace tokenization;
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings) : file_(place.file()) {
+  JsonTokenizer(const JsonPlace& place, const TokenizerSettings& settings, std::string_view kind)
+      : file_(place.file()), file_kind_(kind) {
     if (const auto version = place.find("version"); version && version->text() != "1.0") {
       version->refuse(cat("the version ", quote(version->text()), " is unknown to coppice"));
     }
@@ -52,7 +53,7 @@ class JsonTokenizer final : public Tokenizer {
     caches_.reserve(most_caches);
   }
 
-  std::string_view file_kind() const override { return "tokenizer.json"; }
+  std::string_view file_kind() const override { return file_kind_; }
   std::int32_t pieces() const override {
     return std::max(model_->vocabulary().size(), added_.ids_end());
   }
@@ -304,6 +305,7 @@ class JsonTokenizer final : public Tokenizer {
   static constexpr std::size_t most_caches = 4;
 
   std::string file_;
+  const std::string_view file_kind_;
   std::unique_ptr<SubwordModel> model_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
@@ -352,8 +354,13 @@ void rebuild_as_llama(const TokenizerSettings& settings, JsonObject& json) {
 std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file,
                                                const TokenizerSettings& settings) {
   const std::string name = file.string();
-  const std::string text = read_file(file, "", largest_tokenizer_file);
-  JsonObject json = parse_json_object(text, name);
+  return load_json_tokenizer(parse_json_object(read_file(file, "", largest_tokenizer_file), name),
+                             name, settings, "tokenizer.json");
+}
+
+std::unique_ptr<Tokenizer> load_json_tokenizer(JsonObject json, const std::string& name,
+                                               const TokenizerSettings& settings,
+                                               std::string_view kind) {
   const auto uses_bytes = [&](const char* part) {
     const auto found = json->find(part);
     return found != json->end() &&
@@ -362,7 +369,7 @@ std::unique_ptr<Tokenizer> load_json_tokenizer(const std::filesystem::path& file
   const bool spells_bytes = uses_bytes("pre_tokenizer") || uses_bytes("decoder");
   if (settings.kind == TokenizerClass::llama_tokenizer && !spells_bytes)
     rebuild_as_llama(settings, json);
-  return std::make_unique<JsonTokenizer>(JsonPlace(*json, name), settings);
+  return std::make_unique<JsonTokenizer>(JsonPlace(*json, name), settings, kind);
 }
 
 }  // namespace coppice

@@ -49,11 +49,12 @@ std::string without_mark(bool all) {
 
 class SentencepieceTokenizer final : public Tokenizer {
  public:
-  SentencepieceTokenizer(const std::filesystem::path& path, const TokenizerSettings& settings) {
-    std::string bytes = read_file(path, "", largest_tokenizer_file);
-    SentencepieceFile model = read_sentencepiece(bytes, path.string());
+  SentencepieceTokenizer(std::string bytes, const std::string& name,
+                         const TokenizerSettings& settings, std::string_view kind)
+      : file_kind_(kind) {
+    SentencepieceFile model = read_sentencepiece(bytes, name);
     adapt(settings, model, bytes);
-    load(path, bytes, model.pieces.size());
+    load(name, bytes, model.pieces.size());
     for (const auto& piece : model.pieces) {
       switch (piece.kind) {
         case PieceKind::control:
@@ -65,7 +66,7 @@ class SentencepieceTokenizer final : public Tokenizer {
           break;
         case PieceKind::byte:
           if (byte_value(piece.text) < 0) {
-            throw_failure(cat(path.string(), ": corrupt: ", quote(piece.text),
+            throw_failure(cat(name, ": corrupt: ", quote(piece.text),
                               " is no byte piece; fetch the file again"));
           }
           bytes_.emplace_back(1, static_cast<char>(byte_value(piece.text)));
@@ -75,7 +76,7 @@ class SentencepieceTokenizer final : public Tokenizer {
       }
     }
     pieces_ = std::move(model.pieces);
-    add_tokens(path, settings);
+    add_tokens(name, settings);
     measure(model);
     choose_seam();
     guard();
@@ -83,7 +84,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     if (settings.adds_eos) eos_ = named(settings, "eos_token", processor_.eos_id());
   }
 
-  std::string_view file_kind() const override { return "tokenizer.model"; }
+  std::string_view file_kind() const override { return file_kind_; }
   std::int32_t pieces() const override { return std::max(vocabulary_pieces(), added_.ids_end()); }
   std::int32_t vocabulary_pieces() const override {
     return static_cast<std::int32_t>(pieces_.size());
@@ -199,7 +200,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     if (rebuilt) model.rewrites = model.remove_extra_whitespaces = false;
   }
 
-  void load(const std::filesystem::path& path, const std::string& bytes, std::size_t pieces) {
+  void load(const std::string& name, const std::string& bytes, std::size_t pieces) {
     std::string reason;
     try {
       const auto loaded = processor_.LoadFromSerializedProto(bytes);
@@ -210,13 +211,13 @@ class SentencepieceTokenizer final : public Tokenizer {
       reason = error.what();
     }
     if (reason.empty() && processor_.GetPieceSize() == static_cast<int>(pieces)) return;
-    throw_failure(cat(path.string(), ": sentencepiece cannot load it: ", quote(reason),
-                      "; fetch the file again"));
+    throw_failure(
+        cat(name, ": sentencepiece cannot load it: ", quote(reason), "; fetch the file again"));
   }
 
   /// Control pieces and the unknown one are added tokens, and those that other files add. A plain
   /// class gives pieces that are kept free the texts that added_tokens_decoder has for their ids.
-  void add_tokens(const std::filesystem::path& path, const TokenizerSettings& settings) {
+  void add_tokens(const std::string& name, const TokenizerSettings& settings) {
     const bool plain = settings.kind == TokenizerClass::backend;
     if (plain) rename(settings);
     std::vector<std::string> texts;
@@ -228,13 +229,13 @@ class SentencepieceTokenizer final : public Tokenizer {
         token.content = piece.text;
         token.id = static_cast<TokenId>(texts.size());
         token.special = special;
-        token.where = path.string();
+        token.where = name;
         added.push_back(std::move(token));
       }
       texts.push_back(piece.text);
     }
     added.insert(added.end(), settings.added.begin(), settings.added.end());
-    added_ = AddedTokens(added, Vocabulary(texts), Normalizers(), path.string());
+    added_ = AddedTokens(added, Vocabulary(texts), Normalizers(), name);
   }
 
   void rename(const TokenizerSettings& settings) {
@@ -426,6 +427,7 @@ class SentencepieceTokenizer final : public Tokenizer {
     return cat(wanted && !has ? boundary : "", text);
   }
 
+  const std::string_view file_kind_;
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<SentencepieceFile::Piece> pieces_;
   std::vector<std::string> bytes_;  ///< by piece: what it adds to a text
@@ -444,7 +446,14 @@ class SentencepieceTokenizer final : public Tokenizer {
 
 std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(const std::filesystem::path& file,
                                                         const TokenizerSettings& settings) {
-  return std::make_unique<SentencepieceTokenizer>(file, settings);
+  return load_sentencepiece_tokenizer(read_file(file, "", largest_tokenizer_file), file.string(),
+                                      settings, "tokenizer.model");
+}
+
+std::unique_ptr<Tokenizer> load_sentencepiece_tokenizer(std::string bytes, const std::string& name,
+                                                        const TokenizerSettings& settings,
+                                                        std::string_view kind) {
+  return std::make_unique<SentencepieceTokenizer>(std::move(bytes), name, settings, kind);
 }
 
 }  // namespace coppice

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/gguf_tokenizer.h"
 #include "models/tokenizer/json_tokenizer.h"
 #include "models/tokenizer/sentencepiece_tokenizer.h"
 
@@ -19,10 +20,15 @@ constexpr const char* model_name = "tokenizer.model";
 }  // namespace
 
 bool Tokenizer::is_in(const fs::path& dir) {
+  if (is_gguf(dir)) return has_known_tokenizer(*open_gguf(dir));
   return is_there(dir / json_name) || is_there(dir / model_name);
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
+  if (is_gguf(dir)) {
+    const auto file = open_gguf(dir);  // open while its settings are asked for
+    return load_gguf_tokenizer(*file, read_tokenizer_settings(dir));
+  }
   if (is_there(dir / json_name)) {
     return load_json_tokenizer(dir / json_name, read_tokenizer_settings(dir));
   }
@@ -34,6 +40,9 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
 }
 
 bool Tokenizer::same_file(const fs::path& one, const fs::path& other) {
+  if (is_gguf(one) || is_gguf(other)) {
+    return is_gguf(one) && is_gguf(other) && same_tokens(*open_gguf(one), *open_gguf(other));
+  }
   const char* name = is_there(one / json_name) ? json_name : model_name;
   const bool shared = name == json_name
                           ? is_there(other / json_name)

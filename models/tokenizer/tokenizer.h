@@ -27,10 +27,12 @@ struct TextPart {
 class Tokenizer {
  public:
   /// Reads DIR/tokenizer.json, else DIR/tokenizer.model (sentencepiece), and what the folder's
-  /// other files say of it (models/settings). Throws Error(failure) if both are missing, or if a
-  /// file is corrupt or asks for something that coppice does not know.
+  /// other files say of it (models/settings); of a GGUF file what its metadata say. Throws
+  /// Error(failure) if there is none, or if a file is corrupt or asks for something that coppice
+  /// does not know.
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
-  /// Whether the folder holds a file that load() would read.
+  /// Whether the folder holds a file that load() would read; of a GGUF file whether load() knows
+  /// its kind of tokenizer.
   static bool is_in(const std::filesystem::path& dir);
 
   /// Whether load() would make the same pieces of both folders, told from the files' bytes and the
@@ -67,7 +69,7 @@ class Tokenizer {
   /// or for a tokenizer.model its BOS and EOS, as tokenizer_config.json asks for them.
   virtual std::vector<TokenId> framed(std::vector<TokenId> tokens) const = 0;
 
-  /// "tokenizer.json" or "tokenizer.model".
+  /// "tokenizer.json", "tokenizer.model" or "GGUF tokenizer".
   virtual std::string_view file_kind() const = 0;
   /// Ids from 0 up to this one, exclusive, may have a piece.
   virtual std::int32_t pieces() const = 0;

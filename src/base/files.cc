@@ -250,17 +250,45 @@ std::string read_file(const FileHandle& file, const std::string& name, std::uint
                       " that it may have; name another file"));
   }
   std::string text(static_cast<std::size_t>(bytes), '\0');
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n =
-        ::pread(file.get(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+  fill_from(file, name, 0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void fill_from(const FileHandle& file, const std::string& name, std::uint64_t offset,
+               std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t n = ::pread(file.get(), to.data(), to.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
     }
     if (n == 0) throw_failure(cat(name, ": became shorter while it was read; start again"));
-    done += static_cast<std::size_t>(n);
+    offset += static_cast<std::uint64_t>(n);
+    to = to.subspan(static_cast<std::size_t>(n));
   }
-  return text;
+}
+
+namespace {
+
+FileStamp stamp_in(const struct stat& about) {
+  return {about.st_dev, about.st_ino, static_cast<std::uint64_t>(about.st_size),
+          std::int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec};
+}
+
+}  // namespace
+
+FileStamp stamp_of(const FileHandle& file, const std::string& name) {
+  struct stat about = {};
+  if (::fstat(file.get(), &about) != 0) {
+    throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
+  }
+  return stamp_in(about);
+}
+
+std::optional<FileStamp> stamp_of(const fs::path& path) {
+  struct stat about = {};
+  if (::stat(path.c_str(), &about) != 0) return std::nullopt;
+  return stamp_in(about);
 }
 
 }  // namespace coppice

@@ -1,9 +1,12 @@
 // Files read and written whole: what stands under a name is the old text or the new one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -80,6 +83,22 @@ std::string read_file(const std::filesystem::path& path, const std::string& what
 /// The same of a regular file that is open, from its beginning; `name` begins its messages.
 std::string read_file(const FileHandle& file, const std::string& name,
                       std::uintmax_t most = std::numeric_limits<std::uintmax_t>::max());
+
+/// What tells a file from another one and from itself after a change.
+struct FileStamp {
+  std::uint64_t device = 0, inode = 0, bytes = 0;
+  std::int64_t modified_ns = 0;
+  bool operator==(const FileStamp&) const = default;
+};
+/// Throws Error(failure) if the system does not tell; `name` begins the message.
+FileStamp stamp_of(const FileHandle& file, const std::string& name);
+/// The same of a path; std::nullopt if nothing can be found there.
+std::optional<FileStamp> stamp_of(const std::filesystem::path& path);
+
+/// Fills `to` with a file's bytes from `offset` on. Throws Error(failure) if the disk fails or the
+/// file ends before; `name` begins the message.
+void fill_from(const FileHandle& file, const std::string& name, std::uint64_t offset,
+               std::span<std::byte> to);
 
 /// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`, which
 /// for a full disk is `when_full`.

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/gguf_file.h"
 #include "sizing/constants.h"
 
 namespace coppice {
@@ -44,6 +45,7 @@ std::string build() {
 }
 
 std::string files_of(const fs::path& folder) {
+  if (is_gguf(folder)) return stamp(folder);
   std::vector<std::string> stamps;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {

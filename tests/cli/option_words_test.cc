@@ -264,12 +264,12 @@ TEST_F(OptionWords, PromptFilesMayBeStandardInput) {
 
 TEST_F(OptionWords, AFileIsNoModelFolder) {
   const auto refused = [&](const char* name, const char* says) {
-    std::ofstream(folder(name)) << "GGUF";
+    std::ofstream(folder(name)) << "text";
     expect_error("info '" + folder(name) + "'", 1, says);
     expect_error("generate -p x --draft none -m '" + folder(name) + "'", 1, says);
     expect_error("chat --draft none -m '" + folder(name) + "'", 1, says);
   };
-  refused("model.gguf", "model.gguf: a file, not a folder; coppice reads no GGUF: name the");
+  refused("model.gguf", "model.gguf: no GGUF file: it does not begin with");
   refused("model.safetensors", "a file, not a folder; name the folder that it lies in");
   expect_error("generate --chat -p x --draft none -m '" + folder("none") + "'", 1,
                "no such folder");

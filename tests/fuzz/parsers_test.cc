@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
 #include "base/checked_lines.h"
@@ -23,13 +24,16 @@
 #include "fuzz/mutator.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
+#include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "models/model_folder.h"
 #include "models/safetensors.h"
+#include "models/settings/folder_notes.h"
 #include "models/settings/template_settings.h"
 #include "models/settings/tokenizer_settings.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/files.h"
+#include "reference/gguf_file.h"
 #include "reference/naive_device.h"
 #include "reference/tiny_model.h"
 #include "sizing/cost_table.h"
@@ -204,6 +208,31 @@ TEST_F(Parsers, Tokenizers) {
     EXPECT_FALSE(tokenizer->encode(text).empty());
     EXPECT_FALSE(tokenizer->encode(text, Tokenizer::after_text).empty());
     for (TokenId token = 0; token < tokenizer->pieces(); ++token) tokenizer->bytes_of(token);
+  });
+}
+
+TEST_F(Parsers, GgufFiles) {
+  GgufBytes good = shapes_of("gemma3", 2);
+  good.add("gemma3.attention.key_length", 8).add("gemma3.attention.sliding_window", 512);
+  good.add_list("gemma3.attention.sliding_window_pattern", GgufBytes::boolean, 2, {1, 0});
+  good.add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "qwen2");
+  good.add("tokenizer.ggml.tokens", std::vector<std::string>{"<s>", "a", "b", "ab", "<think>"});
+  good.add("tokenizer.ggml.token_type", std::vector<int>{3, 1, 1, 1, 4});
+  good.add("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  good.add("tokenizer.ggml.bos_token_id", 0).add("tokenizer.ggml.add_bos_token", true);
+  good.add("tokenizer.chat_template", "{{ bos_token }}").add("general.sampling.temp", 0.5);
+  good.tensor("token_embd.weight", {32, 5}, 8, std::string(170, 'w'));
+  good.floats("rope_freqs.weight", {1.0f, 2.0f, 4.0f, 8.0f});
+  expect_sound(file("m.gguf"), good.bytes(), 2 * rounds, [&] {
+    const fs::path path = file("m.gguf");
+    const auto opened = open_gguf(path);
+    for (const auto& [name, tensor] : opened->tensors()) {
+      std::string bytes(tensor.bytes, ' ');
+      opened->read(tensor, 0, std::as_writable_bytes(std::span(bytes)));
+    }
+    folder_notes(path, read_config(path));
+    read_template_settings(path);
+    Tokenizer::load(path)->encode("<s>ab <think>");
   });
 }
 

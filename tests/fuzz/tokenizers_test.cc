@@ -16,6 +16,7 @@
 #include "base/json_file.h"
 #include "fuzz/mutator.h"
 #include "models/tokenizer/tokenizer.h"
+#include "reference/gguf_file.h"
 #include "reference/sanitized.h"
 #include "reference/sentencepiece_proto.h"
 #include "reference/tiny_model.h"
@@ -289,6 +290,50 @@ TEST_F(Tokenizers, OfPiecesThatAreMarks) {
     ASSERT_FALSE(HasFailure()) << "round " << i;
   }
   EXPECT_GT(loaded, tokenizer_rounds / 3);
+}
+
+// Kinds, ids and settings at random: whatever loads, typed text becomes no mark.
+TEST_F(Tokenizers, OfGgufFiles) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>", "<turn>", "[PAD]", "  "};
+  for (const char* one :
+       {"<",  ">",   "t",    "u",  "r",       "n", "s", "/", "\u2581", "a", "\u0120",
+        "</", "</s", "turn", "aa", "\u2581a", "A", "[", "]", "P",      "D"}) {
+    tokens.emplace_back(one);
+  }
+  const std::vector<std::string> merges = {"< /", "</ s", "</s >", "a a", "[ P"};
+  const char* const names[] = {"llama-bpe", "qwen2", "gpt-2", "smollm", "tekken", "viking"};
+  Mutator mutator(23);
+  int loaded = 0;
+  for (int i = 0; i < tokenizer_rounds; ++i) {
+    const bool pairs = mutator.below(2) == 0;
+    std::vector<int> kinds = {2, 3, 3, 4, 5, 4};
+    kinds.resize(tokens.size(), 1);
+    for (std::size_t n = mutator.below(4); n > 0; --n) {
+      kinds[1 + mutator.below(kinds.size() - 1)] = 1 + static_cast<int>(mutator.below(6));
+    }
+    GgufBytes metadata = shapes_of(mutator.below(3) == 0 ? "phi3" : "llama");
+    metadata.add("tokenizer.ggml.model", pairs ? "gpt2" : "llama");
+    metadata.add("tokenizer.ggml.pre", names[mutator.below(6)]);
+    metadata.add("tokenizer.ggml.tokens", tokens).add("tokenizer.ggml.token_type", kinds);
+    metadata.add("tokenizer.ggml.merges", merges);
+    metadata.add("tokenizer.ggml.scores", std::vector<float>(tokens.size(), -1.0f));
+    for (const char* name : {"bos", "eos", "eot", "unknown", "padding"}) {
+      if (mutator.below(2) == 0) continue;
+      metadata.add("tokenizer.ggml." + std::string(name) + "_token_id",
+                   static_cast<int>(mutator.below(tokens.size() + 2)));
+    }
+    for (const char* flag : {"add_bos_token", "add_eos_token", "add_space_prefix"}) {
+      metadata.add("tokenizer.ggml." + std::string(flag), mutator.below(2) == 0);
+    }
+    std::string bytes = metadata.bytes();
+    if (mutator.below(3) == 0) bytes = mutator.mutate(bytes);
+    write_file(file("m.gguf"), bytes);
+    loaded += try_tokenizer(
+        file("m.gguf"), [&] { return TokenId{pairs ? -1 : 0}; }, static_cast<std::uint32_t>(i),
+        "round " + std::to_string(i));
+    ASSERT_FALSE(HasFailure()) << "round " << i;
+  }
+  EXPECT_GT(loaded, tokenizer_rounds / 6);
 }
 
 }  // namespace

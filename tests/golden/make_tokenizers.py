@@ -261,4 +261,5 @@ def main():
          pre_tokenizers.Split("p", "contiguous")]), True, decoders.ByteFallback())
 
 
-main()
+if __name__ == "__main__":
+    main()

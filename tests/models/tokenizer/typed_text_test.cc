@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json_file.h"
 #include "models/tokenizer/tokenizer.h"
+#include "reference/gguf_vocabulary.h"
 #include "reference/sentencepiece_proto.h"
 #include "reference/tokenizer_file.h"
 
@@ -55,6 +57,31 @@ TEST(TypedText, SteersNothingInGoldens) {
     ++files;
   }
   EXPECT_EQ(files, 9);
+}
+
+// By what the metadata name or by their kind, marks are added tokens: nobody types one.
+TEST(TypedText, SteersNothingInGgufFiles) {
+  const auto expect = [](const GgufBytes& file, TokenId unknown, const std::set<TokenId>& marks) {
+    const auto tokenizer = load_gguf(file);
+    std::set<TokenId> steering = steering_ids(*tokenizer, unknown);
+    for (const TokenId mark : marks) {
+      EXPECT_EQ(tokenizer->encode(std::string(tokenizer->piece(mark))).back(), mark)
+          << "by what is not typed";
+      steering.insert(mark);
+    }
+    Typist typist(added_texts(*tokenizer), 7);
+    EXPECT_EQ(expect_steers_nothing(*tokenizer, steering, typist, 1000, "GGUF", rethrow), 1000);
+  };
+  const Json golden = gguf_golden("bpe"), pieces = gguf_golden("sentencepiece");
+  for (const auto& [name, ids] : golden["ids"].items()) {
+    expect(bpe_metadata(golden, name), -1, {0, 1, 2, 3, 4});
+  }
+  expect(sentencepiece_metadata(pieces), 0, {1, 2, 3, 4});
+  expect(sentencepiece_metadata(pieces, "phi3"), 0, {1, 2, 3, 4});
+  // Some files call marks ordinary pieces.
+  Json plain = golden;
+  for (Json& kind : plain["token_type"]) kind = 1;
+  expect(bpe_metadata(plain, "llama-bpe"), -1, {0, 1, 2, 3});
 }
 
 // Every character of these has a piece of its own, or bytes, and nothing is rewritten.

@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "models/gguf/documents.h"
+#include "models/gguf/vocabulary.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Architecture {
+  std::string_view name;  ///< general.architecture
+  const char* family;     ///< in config.json's list of architectures
+  const char* model_type;
+};
+
+constexpr Architecture architectures[] = {
+    {"llama", "LlamaForCausalLM", "llama"},         {"qwen2", "Qwen2ForCausalLM", "qwen2"},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3"},         {"gemma2", "Gemma2ForCausalLM", "gemma2"},
+    {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, {"phi3", "Phi3ForCausalLM", "phi3"},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3"},
+};
+
+class ConfigWriter {
+ public:
+  explicit ConfigWriter(const GgufFile& file)
+      : file_(file), fields_(file.fields()), name_(fields_.text("general.architecture", "")) {
+    if (name_.empty()) fields_.missing("general.architecture");
+    const auto* const found =
+        std::find_if(std::begin(architectures), std::end(architectures),
+                     [&](const Architecture& one) { return one.name == name_; });
+    if (found != std::end(architectures)) known_ = found;
+  }
+
+  Json write() {
+    write_tokens();
+    if (known_ == nullptr) {
+      write_unknown();
+      return std::move(config_);
+    }
+    config_["architectures"] = {known_->family};
+    config_["model_type"] = known_->model_type;
+    for (const Shape& shape : shapes) {
+      config_[shape.field] = fields_.integer(key(shape.suffix).c_str(), 1, most_context);
+    }
+    // What files leave out means the same in every architecture, other than in config.json.
+    config_["num_key_value_heads"] = integer("attention.head_count_kv", 1, heads());
+    if (find("attention.key_length") == nullptr && hidden() % heads() != 0) {
+      refuse("embedding_length", cat("a multiple of attention.head_count, ", heads()));
+    }
+    head_dim_ = integer("attention.key_length", 1, hidden() / heads());
+    config_["head_dim"] = head_dim_;
+    if (integer("attention.value_length", 1, head_dim_) != head_dim_) {
+      refuse("attention.value_length", cat("attention.key_length, ", head_dim_));
+    }
+    config_["rms_norm_eps"] = fields_.positive(key("attention.layer_norm_rms_epsilon").c_str());
+    config_["num_local_experts"] = integer("expert_count", 0, 0);
+    const auto holds = [&](const char* tensor) { return file_.find(tensor) != nullptr; };
+    config_["tie_word_embeddings"] = !holds("output.weight");
+    config_["attention_bias"] = holds("blk.0.attn_q.bias");
+    config_["mlp_bias"] = holds("blk.0.ffn_up.bias");
+    write_rope();
+    if (name_.starts_with("gemma")) write_gemma();
+    if (name_ == "phi3") write_phi3();
+    pass_on_rest();
+    return std::move(config_);
+  }
+
+ private:
+  struct Shape {
+    const char* field;
+    const char* suffix;
+  };
+  static constexpr Shape shapes[] = {{"hidden_size", "embedding_length"},
+                                     {"intermediate_size", "feed_forward_length"},
+                                     {"num_hidden_layers", "block_count"},
+                                     {"num_attention_heads", "attention.head_count"},
+                                     {"max_position_embeddings", "context_length"}};
+
+  /// The architecture's key, which is looked at.
+  std::string key(const char* suffix) {
+    std::string whole = cat(name_, ".", suffix);
+    seen_.insert(whole);
+    return whole;
+  }
+  const Json* find(const char* suffix) { return fields_.find(key(suffix).c_str()); }
+  std::int64_t integer(const char* suffix, std::int64_t least, std::int64_t otherwise) {
+    return fields_.integer(key(suffix).c_str(), least, most_context, otherwise);
+  }
+  [[noreturn]] void refuse(const char* suffix, const std::string& wanted) {
+    fields_.refuse(key(suffix).c_str(), wanted);
+  }
+  std::int64_t heads() const { return config_["num_attention_heads"]; }
+  std::int64_t hidden() const { return config_["hidden_size"]; }
+  std::int64_t layers() const { return config_["num_hidden_layers"]; }
+
+  void write_tokens() {
+    const GgufVocabulary vocabulary(file_);
+    const GgufTensor* const table = file_.find("token_embd.weight");
+    if (table != nullptr && table->shape.size() == 2) {
+      config_["vocab_size"] = table->shape.front();
+    } else if (vocabulary.size() > 0) {
+      config_["vocab_size"] = vocabulary.size();
+    } else if (const Json* size = find("vocab_size")) {
+      config_["vocab_size"] = *size;
+    }
+    key("vocab_size");  // the table's rows count
+    const auto id = [&](const char* name) {
+      const auto token = vocabulary.named(name);
+      return token ? Json(*token) : Json();
+    };
+    config_["bos_token_id"] = id("bos");
+    config_["eos_token_id"] = id("eos");
+  }
+
+  /// What can be told of any architecture, for a description.
+  void write_unknown() {
+    config_["architectures"] = {name_};
+    for (const Shape& shape : shapes) {
+      if (const Json* value = find(shape.suffix)) config_[shape.field] = *value;
+    }
+    for (const auto& [field, suffix] :
+         {Shape{"num_key_value_heads", "attention.head_count_kv"},
+          Shape{"head_dim", "attention.key_length"}, Shape{"num_experts", "expert_count"},
+          Shape{"kv_lora_rank", "attention.kv_lora_rank"}, Shape{"state_size", "ssm.state_size"}}) {
+      if (const Json* value = find(suffix)) config_[field] = *value;
+    }
+  }
+
+  /// The numbers of a small tensor.
+  Json floats(const char* tensor) {
+    const GgufTensor& stored = *file_.find(tensor);
+    if (file_.format_of(tensor) != WeightFormat::f32 || stored.elements() > most_head_dim) {
+      throw_failure(cat(file_.name(), ": tensor ", tensor, " of ", stored.elements(),
+                        " numbers is no list of F32; fetch the file again"));
+    }
+    std::vector<float> values(stored.elements());
+    file_.read(stored, 0, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  void write_rope() {
+    constexpr double usual_theta = 10000.0;
+    config_["rope_theta"] = fields_.positive(key("rope.freq_base").c_str(), usual_theta);
+    const std::int64_t rotated = integer("rope.dimension_count", 1, head_dim_);
+    if (rotated > head_dim_) refuse("rope.dimension_count", cat("at most ", head_dim_));
+    if (rotated < head_dim_) {
+      // Above the quotient rather than below: the product is cut down to a whole number.
+      config_["partial_rotary_factor"] =
+          std::nextafter(static_cast<double>(rotated) / static_cast<double>(head_dim_), 1.0);
+    }
+    const double old_factor = fields_.positive(key("rope.scale_linear").c_str(), 1.0);
+    const std::string kind =
+        fields_.text(key("rope.scaling.type").c_str(), old_factor == 1.0 ? "none" : "linear");
+    const double factor = fields_.positive(key("rope.scaling.factor").c_str(), old_factor);
+    Json scaling;
+    if (file_.find("rope_factors_long.weight") != nullptr &&
+        file_.find("rope_factors_short.weight") != nullptr) {
+      scaling = {{"rope_type", "longrope"},
+                 {"long_factor", floats("rope_factors_long.weight")},
+                 {"short_factor", floats("rope_factors_short.weight")}};
+      if (const Json* scale = find("rope.scaling.attn_factor"))
+        scaling["attention_factor"] = *scale;
+    } else if (file_.find("rope_freqs.weight") != nullptr) {
+      scaling = {{"rope_type", kind == "none" ? "llama3" : cat(kind, " with rope_freqs.weight")},
+                 {"frequency_factors", floats("rope_freqs.weight")}};
+    } else if (kind == "yarn") {
+      scaling = {{"rope_type", kind}, {"factor", factor}};
+      write_yarn(factor, scaling);
+    } else if (kind != "none" && (kind != "linear" || factor != 1.0)) {
+      scaling = {{"rope_type", kind}, {"factor", factor}};
+    }
+    if (const Json* original = find("rope.scaling.original_context_length")) {
+      config_["original_max_position_embeddings"] = *original;
+    }
+    if (!scaling.is_null()) config_["rope_scaling"] = std::move(scaling);
+    key("rope.scaling.finetuned");
+  }
+
+  void write_yarn(double factor, Json& scaling) {
+    for (const auto& [field, suffix] : {Shape{"beta_fast", "rope.scaling.yarn_beta_fast"},
+                                        Shape{"beta_slow", "rope.scaling.yarn_beta_slow"}}) {
+      if (const Json* value = find(suffix)) scaling[field] = *value;
+    }
+    // Here a factor of YaRN's own scale, there in its place.
+    const double scale = fields_.positive(key("rope.scaling.attn_factor").c_str(), 1.0);
+    if (scale != 1.0) scaling["attention_factor"] = scale * (0.1 * std::log(factor) + 1.0);
+  }
+
+  void write_gemma() {
+    // The largest models of both divide by another number, which no key says.
+    const bool is_27b = layers() == (name_ == "gemma2" ? 46 : 62);
+    config_["query_pre_attn_scalar"] = is_27b ? hidden() / heads() : head_dim_;
+    for (const auto& [field, suffix] : {Shape{"attn_logit_softcapping", "attn_logit_softcapping"},
+                                        Shape{"final_logit_softcapping", "final_logit_softcapping"},
+                                        Shape{"sliding_window", "attention.sliding_window"},
+                                        Shape{"rope_local_base_freq", "rope.freq_base_swa"}}) {
+      if (const Json* value = find(suffix)) config_[field] = *value;
+    }
+    const Json* const pattern = find("attention.sliding_window_pattern");
+    if (pattern != nullptr && pattern->is_array()) {
+      if (pattern->size() != static_cast<std::size_t>(layers())) {
+        refuse("attention.sliding_window_pattern", cat("a list of block_count, ", layers()));
+      }
+      for (const Json& windowed : *pattern) {
+        config_["layer_types"].push_back(windowed == true ? "sliding_attention" : "full_attention");
+      }
+    } else if (pattern != nullptr) {
+      config_["sliding_window_pattern"] = *pattern;
+    }
+  }
+
+  void write_phi3() {
+    const std::int64_t window = integer("attention.sliding_window", 0, 0);
+    config_["sliding_window"] = window > 0 ? Json(window) : Json();
+  }
+
+  /// Hands on the architecture's keys that were not looked at, so that they are named as not
+  /// obeyed.
+  void pass_on_rest() {
+    for (const auto& [key, value] : file_.metadata().items()) {
+      if (key.starts_with(name_ + ".") && !seen_.contains(key)) config_[key] = value;
+    }
+  }
+
+  const GgufFile& file_;
+  const Fields fields_;
+  const std::string name_;
+  const Architecture* known_ = nullptr;
+  std::int64_t head_dim_ = 0;
+  std::set<std::string> seen_;
+  Json config_ = Json::object();
+};
+
+}  // namespace
+
+Json gguf_config(const GgufFile& file) { return ConfigWriter(file).write(); }
+
+}  // namespace coppice
