@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "models/checkpoint.h"
+#include "models/gguf/gguf_file.h"
+#include "models/gguf/gguf_weights.h"
 
 namespace coppice {
 
@@ -20,6 +22,7 @@ std::optional<WeightFormat> format_named(std::string_view dtype) {
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model) {
+  if (is_gguf(model)) return open_gguf_weights(model);
   return std::make_unique<Checkpoint>(model);
 }
 

@@ -50,7 +50,7 @@ class WeightSource {
   virtual void require_unchanged() const = 0;
 };
 
-/// Opens a folder's safetensors. Throws as Checkpoint does.
+/// Opens a folder's safetensors, or a GGUF file. Throws as Checkpoint and GgufFile do.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model);
 
 }  // namespace coppice
