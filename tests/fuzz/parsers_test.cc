@@ -223,7 +223,7 @@ TEST_F(Parsers, GgufFiles) {
   good.add("tokenizer.chat_template", "{{ bos_token }}").add("general.sampling.temp", 0.5);
   good.tensor("token_embd.weight", {32, 5}, 8, std::string(170, 'w'));
   good.floats("rope_freqs.weight", {1.0f, 2.0f, 4.0f, 8.0f});
-  expect_sound(file("m.gguf"), good.bytes(), 2 * rounds, [&] {
+  const auto load = [&] {
     const fs::path path = file("m.gguf");
     const auto opened = open_gguf(path);
     for (const auto& [name, tensor] : opened->tensors()) {
@@ -233,7 +233,15 @@ TEST_F(Parsers, GgufFiles) {
     folder_notes(path, read_config(path));
     read_template_settings(path);
     Tokenizer::load(path)->encode("<s>ab <think>");
-  });
+  };
+  expect_sound(file("m.gguf"), good.bytes(), rounds, load);
+  // Lengths that stay right let damage reach what is read with the values.
+  expect_sound(file("m.gguf"), good.bytes(), rounds, load,
+               [](Mutator& mutator, const std::string& bytes) {
+                 std::string damaged = bytes;
+                 damaged[mutator.below(bytes.size())] ^= static_cast<char>(1 << mutator.below(8));
+                 return damaged;
+               });
 }
 
 TEST_F(Parsers, ChatTemplates) {
