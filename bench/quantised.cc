@@ -50,7 +50,7 @@ std::vector<std::byte> random_weights(WeightFormat format, std::int64_t numbers,
   return blocks;
 }
 
-void bench(WeightFormat format, const Shape& shape, const std::vector<std::int32_t>& rows,
+void measure(WeightFormat format, const Shape& shape, const std::vector<std::int32_t>& rows,
            int threads, double budget) {
   const std::int32_t most = *std::max_element(rows.begin(), rows.end());
   const auto device = make_cpu_device({.threads = threads, .integer_products = true});
@@ -115,7 +115,7 @@ int main(int argc, char** argv) try {
   if (!bench::parse_options(argc, argv, options, values)) return 0;
   const std::vector<std::int32_t> counts = bench::rows_in(rows);
   for (const std::string& word : words(formats)) {
-    bench(format_in(word), shape, counts, threads, ms * 1e-3);
+    measure(format_in(word), shape, counts, threads, ms * 1e-3);
   }
   return 0;
 } catch (const std::exception& error) {
