@@ -1,9 +1,7 @@
 #include "kernels/block_fields.h"
 
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace coppice::block_fields {
 namespace {
@@ -11,67 +9,75 @@ namespace {
 unsigned byte_at(const std::byte* at) { return std::to_integer<unsigned>(*at); }
 std::int8_t number(unsigned value) { return static_cast<std::int8_t>(static_cast<int>(value)); }
 
+std::uint32_t whole_word(const std::byte* at) {
+  std::uint32_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+/// The lowest `bits` bits of every byte.
+constexpr std::uint32_t low_bits(int bits) { return 0x01010101u * ((1u << bits) - 1); }
+
 /// 32 numbers of 4 bits: low nibbles first, then high ones.
-template <class Make>
-void nibbles(const std::byte* at, std::int8_t* out, Make make) {
-  for (int i = 0; i < 16; ++i) {
-    out[i] = make(byte_at(at + i) & 15u, i);
-    out[i + 16] = make(byte_at(at + i) >> 4, i + 16);
+void nibbles(const std::byte* at, std::uint32_t* words) {
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t both = whole_word(at + 4 * i);
+    words[i] = both & low_bits(4);
+    words[i + 4] = both >> 4 & low_bits(4);
   }
 }
 
-void read_small(const std::byte* at, bool fifth_bits, int offset, std::int8_t* out) {
-  std::uint32_t high = 0;
-  if (fifth_bits) {
-    std::memcpy(&high, at, sizeof high);
-    at += sizeof high;
+/// 32 numbers' fifth bits, one after another.
+void add_fifth_bits(const std::byte* at, std::uint32_t* words) {
+  const std::uint32_t bits = whole_word(at);
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t four = bits >> 4 * i & 15u;
+    // Bit k to byte k: copies at distances of 7, of which one bit each is kept.
+    words[i] |= (four * 0x00204081u & low_bits(1)) << 4;
   }
-  nibbles(at, out, [&](unsigned q, int i) {
-    return static_cast<std::int8_t>(static_cast<int>(q | (high >> i & 1u) << 4) - offset);
-  });
 }
 
 /// Of q4_k and q5_k: runs of 64 numbers, first all low nibbles, then all high ones.
-void read_runs(const std::byte* nibble, const std::byte* fifth, std::int8_t* out) {
-  for (int run = 0; run < 4; ++run) {
-    for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < 32; ++i) {
-        unsigned q = byte_at(nibble + 32 * run + i) >> 4 * half & 15u;
-        if (fifth != nullptr) q |= (byte_at(fifth + i) >> (2 * run + half) & 1u) << 4;
-        out[64 * run + 32 * half + i] = number(q);
+void read_runs(const std::byte* nibble, const std::byte* fifth, BitWords& words) {
+  for (std::size_t run = 0; run < 4; ++run) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      const std::uint32_t both = whole_word(nibble + 32 * run + 4 * i);
+      std::uint32_t low = both & low_bits(4), high = both >> 4 & low_bits(4);
+      if (fifth != nullptr) {
+        const std::uint32_t bits = whole_word(fifth + 4 * i) >> 2 * run;
+        low |= (bits & low_bits(1)) << 4;
+        high |= (bits >> 1 & low_bits(1)) << 4;
       }
+      words[16 * run + i] = low;
+      words[16 * run + 8 + i] = high;
     }
   }
 }
 
-void read_q2_k(const std::byte* q, std::int8_t* out) {
-  for (int half = 0; half < 2; ++half) {
-    for (int part = 0; part < 4; ++part) {
-      for (int i = 0; i < 32; ++i) {
-        out[128 * half + 32 * part + i] = number(byte_at(q + 32 * half + i) >> 2 * part & 3u);
-      }
+void read_q2_k(const std::byte* q, BitWords& words) {
+  for (std::size_t part = 0; part < 8; ++part) {
+    for (std::size_t i = 0; i < 8; ++i) {
+      words[8 * part + i] =
+          whole_word(q + 32 * (part / 4) + 4 * i) >> 2 * (part % 4) & low_bits(2);
     }
   }
 }
 
-void read_q3_k(const std::byte* block, std::int8_t* out) {
-  read_q2_k(block + 32, out);
-  for (int i = 0; i < most_numbers; ++i) {
-    const bool third = (byte_at(block + i % 32) >> (i / 32) & 1u) != 0;
-    if (!third) out[i] = static_cast<std::int8_t>(out[i] - 4);
+void read_q3_k(const std::byte* block, BitWords& words) {
+  read_q2_k(block + 32, words);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] |= (whole_word(block + 4 * (i % 8)) >> (i / 8) & low_bits(1)) << 2;
   }
 }
 
-void read_q6_k(const std::byte* block, std::int8_t* out) {
-  for (int half = 0; half < 2; ++half) {
-    const std::byte* const low = block + 64 * half;
-    const std::byte* const high = block + 128 + 32 * half;
-    for (int part = 0; part < 4; ++part) {
-      for (int i = 0; i < 32; ++i) {
-        const unsigned nibble = byte_at(low + i + 32 * (part & 1)) >> 4 * (part >> 1) & 15u;
-        const unsigned q = nibble | (byte_at(high + i) >> 2 * part & 3u) << 4;
-        out[128 * half + 32 * part + i] = static_cast<std::int8_t>(static_cast<int>(q) - 32);
-      }
+void read_q6_k(const std::byte* block, BitWords& words) {
+  for (std::size_t part = 0; part < 8; ++part) {
+    const std::byte* const low = block + 64 * (part / 4) + 32 * (part & 1);
+    const std::byte* const high = block + 128 + 32 * (part / 4);
+    for (std::size_t i = 0; i < 8; ++i) {
+      words[8 * part + i] =
+          (whole_word(low + 4 * i) >> 4 * (part >> 1 & 1) & low_bits(4)) |
+          (whole_word(high + 4 * i) >> 2 * (part % 4) & low_bits(2)) << 4;
     }
   }
 }
@@ -130,41 +136,71 @@ const std::byte* d_of(WeightFormat format, const std::byte* block) {
   }
 }
 
-void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers) {
-  std::int8_t* const out = numbers.data();
+void read_bits(WeightFormat format, const std::byte* block, BitWords& words) {
   switch (format) {
     case WeightFormat::q8_0:
-      std::memcpy(out, block + 2, 32);
+      for (std::size_t i = 0; i < 8; ++i) words[i] = whole_word(block + 2 + 4 * i) ^ 0x80808080u;
       return;
     case WeightFormat::q4_0:
-      return read_small(block + 2, false, 8, out);
-    case WeightFormat::q4_1:
-      return read_small(block + 4, false, 0, out);
-    case WeightFormat::q5_0:
-      return read_small(block + 2, true, 16, out);
-    case WeightFormat::q5_1:
-      return read_small(block + 4, true, 0, out);
-    case WeightFormat::q2_k:
-      return read_q2_k(block + 16, out);
-    case WeightFormat::q3_k:
-      return read_q3_k(block, out);
-    case WeightFormat::q4_k:
-      return read_runs(block + 16, nullptr, out);
-    case WeightFormat::q5_k:
-      return read_runs(block + 48, block + 16, out);
-    case WeightFormat::q6_k:
-      return read_q6_k(block, out);
     case WeightFormat::iq4_nl:
-      return nibbles(block + 2, out, [](unsigned q, int) { return iq4_numbers[q]; });
+      return nibbles(block + 2, words.data());
+    case WeightFormat::q4_1:
+      return nibbles(block + 4, words.data());
+    case WeightFormat::q5_0:
+      nibbles(block + 6, words.data());
+      return add_fifth_bits(block + 2, words.data());
+    case WeightFormat::q5_1:
+      nibbles(block + 8, words.data());
+      return add_fifth_bits(block + 4, words.data());
+    case WeightFormat::q2_k:
+      return read_q2_k(block + 16, words);
+    case WeightFormat::q3_k:
+      return read_q3_k(block, words);
+    case WeightFormat::q4_k:
+      return read_runs(block + 16, nullptr, words);
+    case WeightFormat::q5_k:
+      return read_runs(block + 48, block + 16, words);
+    case WeightFormat::q6_k:
+      return read_q6_k(block, words);
     case WeightFormat::iq4_xs:
-      for (int run = 0; run < 8; ++run) {
-        nibbles(block + 8 + 16 * run, out + 32 * run, [](unsigned q, int) { return iq4_numbers[q]; });
+      for (std::size_t run = 0; run < 8; ++run) {
+        nibbles(block + 8 + 16 * run, words.data() + 8 * run);
       }
       return;
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16:
       break;
+  }
+}
+
+int zero_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q8_0:
+      return 128;
+    case WeightFormat::q4_0:
+      return 8;
+    case WeightFormat::q5_0:
+      return 16;
+    case WeightFormat::q3_k:
+      return 4;
+    case WeightFormat::q6_k:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers) {
+  BitWords words;
+  read_bits(format, block, words);
+  const bool looked_up = format == WeightFormat::iq4_nl || format == WeightFormat::iq4_xs;
+  const int zero = zero_of(format);
+  const std::int64_t count = block_shape(format).numbers;
+  std::array<std::uint8_t, most_numbers> bits;
+  std::memcpy(bits.data(), words.data(), static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+    numbers[i] = looked_up ? iq4_numbers[bits[i]] : static_cast<std::int8_t>(bits[i] - zero);
   }
 }
 

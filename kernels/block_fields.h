@@ -46,6 +46,13 @@ float half_at(const std::byte* at);
 /// Where a block's d stands; its m or dmin, if it has one, follows.
 const std::byte* d_of(WeightFormat format, const std::byte* block);
 
+/// Numbers as their bits say, from 0 on, four to a word, the first in the lowest byte. Of q8_0 128
+/// is added, so that they are unsigned; those of IQ4 are places in iq4_numbers.
+using BitWords = std::array<std::uint32_t, most_numbers / 4>;
+void read_bits(WeightFormat format, const std::byte* block, BitWords& words);
+/// What bits of a number stand for 0; of formats with minima 0.
+int zero_of(WeightFormat format);
+
 /// Of a format of blocks. Numbers of those with minima begin at 0.
 void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers);
 void read_scales(WeightFormat format, const std::byte* block, Scales& scales);

@@ -51,15 +51,17 @@ void quantised_blocks(const LinearProduct& p, std::int64_t block_begin, std::int
   for (std::int64_t j = block_begin * block_width;
        j < std::min(block_end * block_width, p.weights.out); ++j) {
     const std::byte* const strip =
-        p.weights.data.as<const std::byte>() +
-        j / strip_width * strip_bytes(p.weights.format, in);
+        p.weights.data.as<const std::byte>() + j / strip_width * strip_bytes(p.weights.format, in);
     std::fill(sums.begin(), sums.end(), 0.0f);
     for (std::int64_t group = 0; group < groups; ++group) {
-      const UnpackedGroup unpacked =
-          unpack_group(p.weights.format, strip, group, j % strip_width);
+      const UnpackedGroup unpacked = unpack_group(p.weights.format, strip, group, j % strip_width);
       for (std::int32_t r = 0; r < p.rows; ++r) {
-        const std::int8_t* const x = rows.numbers() + r * in + group * group_inputs;
-        const float x_scale = rows.scales()[r * groups + group];
+        const std::int32_t first = r / QuantisedRows::most_tile_rows * QuantisedRows::most_tile_rows;
+        const std::int64_t width = rows.tile_rows(first), in_tile = r - first;
+        const std::byte* const at =
+            rows.tile(first) + group * width * static_cast<std::int64_t>(sizeof(RowGroup<1>));
+        const auto* const x = reinterpret_cast<const std::int8_t*>(at) + in_tile * group_inputs;
+        const float x_scale = reinterpret_cast<const float*>(at + width * group_inputs)[in_tile];
         float& sum = sums[static_cast<std::size_t>(r)];
         for (std::int32_t s = 0; s < format.scales_of_group(); ++s) {
           std::int32_t products = 0, of_x = 0;
@@ -111,7 +113,7 @@ constexpr int kLanes = hn::MaxLanes(Floats());
 constexpr int kParts = static_cast<int>(strip_width) / kLanes;  ///< vectors per strip
 constexpr int kMostRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr std::int64_t kLine = 64;
-constexpr std::int64_t kAhead = 4 << 10;
+constexpr std::int64_t kAhead = 12 << 10;
 /// Rows whose sums are kept from chunk to chunk.
 constexpr std::int32_t kMostCarriedRows = 96;
 
@@ -255,12 +257,12 @@ constexpr int kSafeQuads = COPPICE_DOT_QUADS         ? 1
 template <int kRows, int kShared, int kSafe>
 class QuadSums {
  public:
-  /// `start` are what sums begin with: -offset times the sum of x.
+  /// start(r): what the sum of row r begins with.
   template <class Start>
   HWY_INLINE explicit QuadSums(const Start& start) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      sum_[r] = kSigned ? hn::Zero(Ints()) : hn::Set(Ints(), start(r));
+      sum_[r] = kSigned ? hn::Zero(Ints()) : start(r);
 #if COPPICE_DOT_PAIRS
       if constexpr (!kSigned) pairs_[r] = hn::Zero(Shorts());
 #endif
@@ -331,38 +333,35 @@ HWY_INLINE void for_quads(const std::uint8_t* low, const Use& use,
   (use.template operator()<kFirst + kQuads>(kept<kFormat, kFirst + kQuads>(low)), ...);
 }
 
-/// A row's activations from a group on.
-struct RowPart {
-  const std::int8_t* numbers;
-  const float* scales;
-  const std::int32_t* half_sums;
+/// Four numbers of a row, for every lane.
+template <int kRows>
+HWY_INLINE std::int32_t quad(const RowGroup<kRows>& x, int row, int index) {
+  std::int32_t lane;
+  __builtin_memcpy(&lane, x.numbers[row] + 4 * index, sizeof lane);
+  return lane;
+}
 
-  RowPart(const QuantisedRows& rows, std::int64_t row, std::int64_t group)
-      : numbers(rows.numbers() + row * rows.in() + group * group_inputs),
-        scales(rows.scales() + row * rows.groups() + group),
-        half_sums(rows.half_sums() + 2 * (row * rows.groups() + group)) {}
+/// Which of a row group's sums belongs to scale kScale.
+template <int kShared, int kScale>
+constexpr int kSumOf = kShared == 16 ? 1 + kScale : 0;
 
-  HWY_INLINE std::int32_t quad(int group, int index) const {
-    std::int32_t lane;
-    __builtin_memcpy(&lane, numbers + group * group_inputs + 4 * index, sizeof lane);
-    return lane;
-  }
-  /// Of the numbers that share scale kScale.
-  template <int kShared, int kScale>
-  HWY_INLINE std::int32_t sum(int group) const {
-    const std::int32_t* const half = half_sums + 2 * group;
-    return kShared == 16 ? half[kScale] : half[0] + half[1];
-  }
-};
+/// A power of two's.
+constexpr int exponent_of(int power) { return power <= 1 ? 0 : 1 + exponent_of(power / 2); }
 
-/// sum + products scale x_scale + minimum x_scale of_x
+/// What products of numbers as kept are too large by, taken off.
+template <int kOffset>
+HWY_INLINE Int start_of(std::int32_t negated_sum) {
+  if constexpr (kOffset == 0) return hn::Zero(Ints());
+  return hn::ShiftLeft<exponent_of(kOffset)>(hn::Set(Ints(), negated_sum));
+}
+
+/// sum + products scale x_scale + minimum scaled_sum
 template <bool kMinima>
-HWY_INLINE Float scaled(Float products, const Pair& pair, float x_scale, std::int32_t of_x,
+HWY_INLINE Float scaled(Float products, const Pair& pair, float x_scale, float scaled_sum,
                         Float sum) {
-  const auto factor = hn::Mul(pair.scale, hn::Set(Floats(), x_scale));
-  sum = multiply_add(products, factor, sum);
+  sum = multiply_add(products, hn::Mul(pair.scale, hn::Set(Floats(), x_scale)), sum);
   if constexpr (kMinima) {
-    sum = multiply_add(pair.minimum, hn::Set(Floats(), x_scale * static_cast<float>(of_x)), sum);
+    sum = multiply_add(pair.minimum, hn::Set(Floats(), scaled_sum), sum);
   }
   return sum;
 }
@@ -392,7 +391,7 @@ HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip
   constexpr std::int64_t kGroupBytes = kFormat.group_bytes();
   constexpr int kQuads = kFormat.shared / 4;
   const auto groups = static_cast<int>(p.weights.in / group_inputs);
-  const RowPart x(*p.quantised, 0, 0);
+  const auto* const x = reinterpret_cast<const RowGroup<1>*>(p.quantised->tile(0));
   for (int part = 0; part < kParts; ++part) {
     Float sum = hn::Zero(Floats());
     const std::uint8_t* at = strip;
@@ -409,18 +408,20 @@ HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip
         }
         const std::uint8_t* const low = at + kFormat.scale_bytes() + 4 * kLanes * part;
         const auto scale = [&]<int kScale>() HWY_ATTR {
-          const std::int32_t of_x = x.sum<kFormat.shared, kScale>(group);
-          QuadSums<1, kFormat.shared, kSafeQuads<kFormat>> sums(
-              [&](int) HWY_ATTR { return -kFormat.offset * of_x; });
+          constexpr int kSum = kSumOf<kFormat.shared, kScale>;
+          QuadSums<1, kFormat.shared, kSafeQuads<kFormat>> sums([&](int) HWY_ATTR {
+            return start_of<kFormat.offset>(x[group].negated_sums[kSum][0]);
+          });
           for_quads<kFormat, kScale * kQuads>(
               low,
               [&]<int kQuad>(Byte number) HWY_ATTR {
                 sums.template add<kQuad>(number,
-                                         [&](int) HWY_ATTR { return x.quad(group, kQuad); });
+                                         [&](int) HWY_ATTR { return quad(x[group], 0, kQuad); });
               },
               std::make_integer_sequence<int, kQuads>());
           const Pair pair = scales<kFormat, kScale>(of_super, at + kLanes * part);
-          sum = scaled<kFormat.minima>(sums.whole(0), pair, x.scales[group], of_x, sum);
+          sum = scaled<kFormat.minima>(sums.whole(0), pair, x[group].scales[0],
+                                       x[group].scaled_sums[kSum][0], sum);
         };
         scale.template operator()<0>();
         if constexpr (kFormat.scales_of_group() == 2) scale.template operator()<1>();
@@ -475,11 +476,13 @@ HWY_INLINE void count_quads(std::integer_sequence<int, kQuads...>, const Use& us
   (use.template operator()<kQuads>(), ...);
 }
 
-/// kRows rows times decoded groups, added to sums[row][strip_width].
-template <int kRows, int kShared, bool kMinima, int kSafe>
-HWY_NOINLINE void tile(const Decoded& decoded, int groups, std::int32_t offset,
-                       const RowPart* rows, float* sums) {
+/// kRows rows times decoded groups, added to sums[row][strip_width]. The rows are row0 and those
+/// behind it of a tile of kTileRows. kOffset 0: numbers have minima.
+template <int kRows, int kTileRows, int kShared, int kOffset, int kSafe>
+HWY_NOINLINE void tile(const Decoded& decoded, int groups, const std::byte* rows, int row0,
+                       float* sums) {
   constexpr int kQuads = kShared / 4;
+  const auto* const x = reinterpret_cast<const RowGroup<kTileRows>*>(rows);
   for (int part = 0; part < kParts; ++part) {
     Float sum[kRows];
 #pragma GCC unroll 8
@@ -488,23 +491,24 @@ HWY_NOINLINE void tile(const Decoded& decoded, int groups, std::int32_t offset,
     }
 #pragma GCC unroll 1
     for (int group = 0; group < groups; ++group) {
+      const RowGroup<kTileRows>& of_rows = x[group];
       const auto scale = [&]<int kScale>() HWY_ATTR {
+        constexpr int kSum = kSumOf<kShared, kScale>;
         QuadSums<kRows, kShared, kSafe> products([&](int r) HWY_ATTR {
-          return -offset * rows[r].sum<kShared, kScale>(group);
+          return start_of<kOffset>(of_rows.negated_sums[kSum][row0 + r]);
         });
         count_quads(std::make_integer_sequence<int, kQuads>(), [&]<int kIndex>() HWY_ATTR {
           constexpr int kQuad = kScale * kQuads + kIndex;
-          const Byte number =
-              hn::Load(Bytes(), &decoded.kept[group][kQuad][4 * kLanes * part]);
+          const Byte number = hn::Load(Bytes(), &decoded.kept[group][kQuad][4 * kLanes * part]);
           products.template add<kQuad>(
-              number, [&](int r) HWY_ATTR { return rows[r].quad(group, kQuad); });
+              number, [&](int r) HWY_ATTR { return quad(of_rows, row0 + r, kQuad); });
         });
         const Pair pair{hn::Load(Floats(), &decoded.scales[group][kScale][kLanes * part]),
                         hn::Load(Floats(), &decoded.minima[group][kScale][kLanes * part])};
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          const std::int32_t of_x = rows[r].sum<kShared, kScale>(group);
-          sum[r] = scaled<kMinima>(products.whole(r), pair, rows[r].scales[group], of_x, sum[r]);
+          sum[r] = scaled<kOffset == 0>(products.whole(r), pair, of_rows.scales[row0 + r],
+                                        of_rows.scaled_sums[kSum][row0 + r], sum[r]);
         }
       };
       scale.template operator()<0>();
@@ -517,37 +521,41 @@ HWY_NOINLINE void tile(const Decoded& decoded, int groups, std::int32_t offset,
   }
 }
 
-using Tile = void (*)(const Decoded&, int, std::int32_t, const RowPart*, float*);
+/// A whole tile of kRows rows, as many at a time as sums stay in registers.
+template <int kRows, int kShared, int kOffset, int kSafe>
+void whole_tile(const Decoded& decoded, int groups, const std::byte* rows, float* sums) {
+  if constexpr (kRows <= kMostRows) {
+    tile<kRows, kRows, kShared, kOffset, kSafe>(decoded, groups, rows, 0, sums);
+  } else {
+    tile<kMostRows, kRows, kShared, kOffset, kSafe>(decoded, groups, rows, 0, sums);
+    tile<kRows - kMostRows, kRows, kShared, kOffset, kSafe>(decoded, groups, rows, kMostRows,
+                                                            sums + kMostRows * strip_width);
+  }
+}
+
+using Tile = void (*)(const Decoded&, int groups, const std::byte* rows, float* sums);
 
 template <PackedFormat kFormat>
 Tile tile_of(int rows) {
-  constexpr int kShared = kFormat.shared, kSafe = kSafeQuads<kFormat>;
-  constexpr bool kMinima = kFormat.minima;
+  constexpr int kShared = kFormat.shared, kOffset = kFormat.offset, kSafe = kSafeQuads<kFormat>;
   switch (rows) {
     case 1:
-      return tile<1, kShared, kMinima, kSafe>;
+      return whole_tile<1, kShared, kOffset, kSafe>;
     case 2:
-      return tile<2, kShared, kMinima, kSafe>;
+      return whole_tile<2, kShared, kOffset, kSafe>;
     case 3:
-      return tile<3, kShared, kMinima, kSafe>;
+      return whole_tile<3, kShared, kOffset, kSafe>;
     case 4:
-      return tile<4, kShared, kMinima, kSafe>;
+      return whole_tile<4, kShared, kOffset, kSafe>;
+    case 5:
+      return whole_tile<5, kShared, kOffset, kSafe>;
+    case 6:
+      return whole_tile<6, kShared, kOffset, kSafe>;
+    case 7:
+      return whole_tile<7, kShared, kOffset, kSafe>;
     default:
-      break;
+      return whole_tile<8, kShared, kOffset, kSafe>;
   }
-  if constexpr (kMostRows == 8) {
-    switch (rows) {
-      case 5:
-        return tile<5, kShared, kMinima, kSafe>;
-      case 6:
-        return tile<6, kShared, kMinima, kSafe>;
-      case 7:
-        return tile<7, kShared, kMinima, kSafe>;
-      default:
-        return tile<8, kShared, kMinima, kSafe>;
-    }
-  }
-  return nullptr;
 }
 
 /// What depends on the format.
@@ -604,19 +612,15 @@ void rows_by_strip(const LinearProduct& p, const Functions& f, const std::uint8_
   HWY_ALIGN float sums[kMostCarriedRows * strip_width];
   std::fill_n(sums, count * strip_width, 0.0f);
   const auto groups = static_cast<int>(p.weights.in / group_inputs);
-  const std::int32_t tiles = (count + kMostRows - 1) / kMostRows;
   Decoded decoded;
   for (int group = 0; group < groups; group += Decoded::most_groups) {
     const int some = std::min(Decoded::most_groups, groups - group);
     f.decode(strip, group, some, decoded);
-    for (std::int32_t t = 0; t < tiles; ++t) {
-      const std::int32_t row = count * t / tiles, rows = count * (t + 1) / tiles - row;
-      const auto part = [&](int r) {
-        return RowPart(*p.quantised, first + row + std::min(r, rows - 1), group);
-      };
-      const RowPart parts[8] = {part(0), part(1), part(2), part(3),
-                                part(4), part(5), part(6), part(7)};
-      f.tile_of(rows)(decoded, some, f.format.offset, parts, sums + row * strip_width);
+    for (std::int32_t row = 0; row < count; row += QuantisedRows::most_tile_rows) {
+      const std::int32_t rows = p.quantised->tile_rows(first + row);
+      const std::byte* const x = p.quantised->tile(first + row) +
+                                 group * rows * static_cast<std::int64_t>(sizeof(RowGroup<1>));
+      f.tile_of(rows)(decoded, some, x, sums + row * strip_width);
     }
   }
   for (std::int32_t r = 0; r < count; ++r) {

@@ -10,38 +10,6 @@ namespace {
 
 using namespace block_fields;
 
-using Words = std::array<std::uint32_t, quads_of_group>;
-
-std::array<std::uint8_t, 256> make_iq4_places() {
-  std::array<std::uint8_t, 256> places{};
-  for (std::size_t i = 0; i < iq4_numbers.size(); ++i) {
-    places[static_cast<std::uint8_t>(iq4_numbers[i])] = static_cast<std::uint8_t>(i);
-  }
-  return places;
-}
-
-/// The numbers of a group as they are kept, four to a word.
-Words kept_words(const PackedFormat& packed, const std::int8_t* numbers) {
-  static const std::array<std::uint8_t, 256> places = make_iq4_places();
-  std::uint8_t kept[group_inputs];
-  for (std::int64_t i = 0; i < group_inputs; ++i) {
-    kept[i] = packed.looked_up ? places[static_cast<std::uint8_t>(numbers[i])]
-                               : static_cast<std::uint8_t>(numbers[i] + packed.offset);
-  }
-  Words words;
-  std::memcpy(words.data(), kept, sizeof kept);
-  return words;
-}
-
-/// Adds bits to a word of a plane.
-void add(std::byte* planes, std::int64_t plane, std::int64_t output, std::uint32_t bits) {
-  std::byte* const at = planes + plane * quad_bytes + 4 * output;
-  std::uint32_t word;
-  std::memcpy(&word, at, sizeof word);
-  word |= bits;
-  std::memcpy(at, &word, sizeof word);
-}
-
 std::uint32_t word(const std::byte* planes, std::int64_t plane, std::int64_t output) {
   std::uint32_t bits;
   std::memcpy(&bits, planes + plane * quad_bytes + 4 * output, sizeof bits);
@@ -60,17 +28,36 @@ Place place_of(std::int64_t quad, std::int32_t bits) {
           0x01010101u * ((1u << bits) - 1)};
 }
 
-void pack_numbers(const PackedFormat& packed, const Words& words, std::int64_t output,
-                  std::byte* low) {
-  std::byte* const high = low + packed.low_bytes();
-  for (std::int64_t quad = 0; quad < quads_of_group; ++quad) {
-    const std::uint32_t bits = words[static_cast<std::size_t>(quad)];
-    const Place at = place_of(quad, packed.low_bits);
-    add(low, at.plane, output, (bits & at.mask) << at.shift);
-    if (packed.high_bits == 0) continue;
-    const Place rest = place_of(quad, packed.high_bits);
-    add(high, rest.plane, output, (bits >> packed.low_bits & rest.mask) << rest.shift);
+/// One group of an output into planes of kBits bits of a number, from bit `from` of it on.
+template <int kBits>
+void put_planes(const std::uint32_t* quads, int from, std::int64_t output, std::byte* planes) {
+  constexpr int kOfPlane = 8 / kBits;
+  constexpr std::uint32_t kMask = 0x01010101u * ((1u << kBits) - 1);
+  for (int plane = 0; plane < kBits; ++plane) {
+    std::uint32_t bits = 0;
+    for (int k = 0; k < kOfPlane; ++k) {
+      bits |= (quads[plane * kOfPlane + k] >> from & kMask) << kBits * k;
+    }
+    std::memcpy(planes + plane * quad_bytes + 4 * output, &bits, sizeof bits);
   }
+}
+
+void pack_numbers(const PackedFormat& packed, const std::uint32_t* quads, std::int64_t output,
+                  std::byte* low) {
+  switch (packed.low_bits) {
+    case 8:
+      put_planes<8>(quads, 0, output, low);
+      break;
+    case 4:
+      put_planes<4>(quads, 0, output, low);
+      break;
+    default:
+      put_planes<2>(quads, 0, output, low);
+      break;
+  }
+  std::byte* const high = low + packed.low_bytes();
+  if (packed.high_bits == 1) put_planes<1>(quads, packed.low_bits, output, high);
+  if (packed.high_bits == 2) put_planes<2>(quads, packed.low_bits, output, high);
 }
 
 void pack_scales(const PackedFormat& packed, const Scales& scales, std::int64_t group,
@@ -101,8 +88,8 @@ void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width]
     const std::byte* block = rows[output];
     if (block == nullptr) continue;
     for (std::byte* to = strip; to < strip + strip_bytes(format, in); block += shape.bytes) {
-      Numbers numbers;
-      read_numbers(format, block, numbers);
+      BitWords words;
+      read_bits(format, block, words);
       Scales scales;
       read_scales(format, block, scales);
       // d and m stand at the end of some blocks.
@@ -112,7 +99,7 @@ void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width]
       to += packed.header_bytes();
       for (std::int64_t group = 0; group < packed.groups(); ++group) {
         if (packed.sub_scales != SubScales::none) pack_scales(packed, scales, group, output, to);
-        pack_numbers(packed, kept_words(packed, numbers.data() + group * group_inputs), output,
+        pack_numbers(packed, words.data() + group * quads_of_group, output,
                      to + packed.scale_bytes());
         to += packed.group_bytes();
       }

@@ -243,28 +243,43 @@ TEST(QuantisedLayers, KeepThePartsOwnFormats) {
   }
 }
 
+template <int kRows>
+void expect_tile(const cpu::QuantisedRows& rows, std::int32_t first, const std::vector<float>& x) {
+  ASSERT_EQ(rows.tile_rows(first), kRows);
+  const auto* const groups = reinterpret_cast<const cpu::RowGroup<kRows>*>(rows.tile(first));
+  for (std::int64_t g = 0; g < rows.groups(); ++g) {
+    for (int r = 0; r < kRows; ++r) {
+      const float* const values = &x[index((first + r) * rows.in() + 32 * g)];
+      float most = 0.0f;
+      int sums[3] = {0, 0, 0};
+      const float scale = groups[g].scales[r];
+      for (int i = 0; i < 32; ++i) {
+        most = std::max(most, std::abs(values[i]));
+        const int number = groups[g].numbers[r][i];
+        sums[0] += number;
+        sums[1 + i / 16] += number;
+        if (scale == 0.0f) continue;
+        EXPECT_NEAR(scale * static_cast<float>(number), values[i], scale * 0.50001f);
+      }
+      EXPECT_EQ(scale, most < 1e-36f ? 0.0f : most / 127.0f);
+      for (int s = 0; s < 3; ++s) {
+        EXPECT_EQ(groups[g].negated_sums[s][r], -sums[s]);
+        EXPECT_EQ(groups[g].scaled_sums[s][r], scale * static_cast<float>(sums[s]));
+      }
+    }
+  }
+}
+
 TEST(QuantisedActivations, AreWithinHalfAStep) {
   std::mt19937 random(4);
   cpu::Workers workers(2);
-  std::vector<float> x = random_x(5 * 96, random);
+  std::vector<float> x = random_x(11 * 96, random);
   for (std::size_t i = 96; i < 128; ++i) x[i] = 0.0f;
   for (std::size_t i = 128; i < 160; ++i) x[i] *= 1e-42f;  // too small for a scale
   cpu::QuantisedRows rows;
-  rows.assign(x.data(), 5, 96, workers);
-  for (std::int64_t g = 0; g < 15; ++g) {
-    float most = 0.0f;
-    int sums[2] = {0, 0};
-    const float scale = rows.scales()[g];
-    for (std::int64_t i = 0; i < 32; ++i) {
-      most = std::max(most, std::abs(x[index(32 * g + i)]));
-      sums[i / 16] += rows.numbers()[32 * g + i];
-      if (g == 4) continue;
-      EXPECT_NEAR(scale * rows.numbers()[32 * g + i], x[index(32 * g + i)], scale * 0.50001f);
-    }
-    EXPECT_EQ(scale, g == 4 ? 0.0f : most / 127.0f) << g;
-    EXPECT_EQ(rows.half_sums()[2 * g], sums[0]);
-    EXPECT_EQ(rows.half_sums()[2 * g + 1], sums[1]);
-  }
+  rows.assign(x.data(), 11, 96, workers);
+  expect_tile<8>(rows, 0, x);
+  expect_tile<3>(rows, 8, x);
 }
 
 }  // namespace
