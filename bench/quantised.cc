@@ -51,18 +51,18 @@ std::vector<std::byte> random_weights(WeightFormat format, std::int64_t numbers,
 }
 
 void measure(WeightFormat format, const Shape& shape, const std::vector<std::int32_t>& rows,
-           int threads, double budget) {
+             int threads, double budget) {
   const std::int32_t most = *std::max_element(rows.begin(), rows.end());
   const auto device = make_cpu_device({.threads = threads, .integer_products = true});
   std::mt19937 random(1);
   std::vector<std::unique_ptr<LinearWeights>> weights;
   const double start = now_seconds();
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    for (const auto& [out, in] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-             {shape.hidden, shape.hidden},
-             {shape.hidden, shape.hidden},
-             {2 * shape.ffn, shape.hidden},
-             {shape.hidden, shape.ffn}}) {
+    for (const auto& [out, in] :
+         std::vector<std::pair<std::int64_t, std::int64_t>>{{shape.hidden, shape.hidden},
+                                                            {shape.hidden, shape.hidden},
+                                                            {2 * shape.ffn, shape.hidden},
+                                                            {shape.hidden, shape.ffn}}) {
       const std::vector<std::byte> blocks = random_weights(format, out * in, random);
       const LinearPart part{blocks.data(), format, out};
       weights.push_back(device->pack_linear({&part, 1}, in, {}, most));
@@ -105,8 +105,8 @@ int main(int argc, char** argv) try {
   po::options_description options("quantised");
   options.add_options()("help", "this")(
       "formats", po::value(&formats)->default_value("Q4_K,Q6_K,Q8_0,Q4_0"), "as GGUF names them")(
-      "rows", po::value(&rows)->default_value("1,2,4,8,16,32,64,128,512"), "the first is compared with")(
-      "threads", po::value(&threads)->default_value(2), "of the CPU")(
+      "rows", po::value(&rows)->default_value("1,2,4,8,16,32,64,128,512"),
+      "the first is compared with")("threads", po::value(&threads)->default_value(2), "of the CPU")(
       "hidden", po::value(&shape.hidden)->default_value(2048), "width, a multiple of 256")(
       "ffn", po::value(&shape.ffn)->default_value(5632), "likewise")(
       "layers", po::value(&shape.layers)->default_value(4), "how many")(

@@ -57,8 +57,7 @@ void read_runs(const std::byte* nibble, const std::byte* fifth, BitWords& words)
 void read_q2_k(const std::byte* q, BitWords& words) {
   for (std::size_t part = 0; part < 8; ++part) {
     for (std::size_t i = 0; i < 8; ++i) {
-      words[8 * part + i] =
-          whole_word(q + 32 * (part / 4) + 4 * i) >> 2 * (part % 4) & low_bits(2);
+      words[8 * part + i] = whole_word(q + 32 * (part / 4) + 4 * i) >> 2 * (part % 4) & low_bits(2);
     }
   }
 }
@@ -75,9 +74,8 @@ void read_q6_k(const std::byte* block, BitWords& words) {
     const std::byte* const low = block + 64 * (part / 4) + 32 * (part & 1);
     const std::byte* const high = block + 128 + 32 * (part / 4);
     for (std::size_t i = 0; i < 8; ++i) {
-      words[8 * part + i] =
-          (whole_word(low + 4 * i) >> 4 * (part >> 1 & 1) & low_bits(4)) |
-          (whole_word(high + 4 * i) >> 2 * (part % 4) & low_bits(2)) << 4;
+      words[8 * part + i] = (whole_word(low + 4 * i) >> 4 * (part >> 1 & 1) & low_bits(4)) |
+                            (whole_word(high + 4 * i) >> 2 * (part % 4) & low_bits(2)) << 4;
     }
   }
 }
@@ -86,7 +84,8 @@ void read_q6_k(const std::byte* block, BitWords& words) {
 /// eight bytes' place.
 void read_packed_scales(const std::byte* at, Scales& scales) {
   for (std::size_t j = 0; j < 4; ++j) {
-    const unsigned first = byte_at(at + j), second = byte_at(at + j + 4), last = byte_at(at + j + 8);
+    const unsigned first = byte_at(at + j), second = byte_at(at + j + 4),
+                   last = byte_at(at + j + 8);
     scales.sub_scales[j] = number(first & 63u);
     scales.sub_minima[j] = static_cast<std::uint8_t>(second & 63u);
     scales.sub_scales[j + 4] = number((last & 15u) | first >> 6 << 4);

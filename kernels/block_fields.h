@@ -16,8 +16,8 @@ inline constexpr std::int64_t most_numbers = 256;
 using Numbers = std::array<std::int8_t, most_numbers>;
 
 /// What a nibble of IQ4 stands for.
-inline constexpr std::array<std::int8_t, 16> iq4_numbers = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                            1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::array<std::int8_t, 16> iq4_numbers = {
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 /// weight = scale_of(group) number + minimum_of(group), each rounded to f32. Of formats with
 /// sub-scales both are products, d sub_scale and -(dmin sub_minimum).

@@ -29,7 +29,6 @@
 
 namespace coppice {
 
-
 /// Move-only owner of device memory; zero-filled when allocated.
 class DeviceBuffer {
  public:
@@ -398,7 +397,7 @@ struct CpuOptions {
   DType compute = DType::f32;  ///< of activations: f32 or bf16
   /// In f32, products with quantised weights take activations in blocks of 8 bits.
   bool integer_products = false;
-  DType kv = DType::f32;       ///< of keys and values
+  DType kv = DType::f32;  ///< of keys and values
 };
 
 /// Settles the instruction set (kernels/cpu/instruction_set.h). bf16 if that cannot multiply it is

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int small = 32, large = 256;
 
-/// To the nearest whole number, ties to even; of magnitudes below 2^22. Vectorises on any processor.
+/// To the nearest whole number, ties to even; of magnitudes below 2^22. Vectorises on any
+/// processor.
 float whole(float value) {
   constexpr float shift = 0x1.8p23f;
   return (value + shift) - shift;
@@ -112,8 +113,7 @@ Affine fit_affine(const float* x, int most) {
     float w_sum = 0, q_sum = 0, qq_sum = 0, x_sum = 0, qx_sum = 0, xx_sum = 0;
     for (int i = 0; i < kCount; ++i) {
       const float w = weights[static_cast<std::size_t>(i)];
-      const float q =
-          std::min(whole((x[i] - low) * inverse), static_cast<float>(most));
+      const float q = std::min(whole((x[i] - low) * inverse), static_cast<float>(most));
       w_sum += w;
       q_sum += w * q;
       qq_sum += w * q * q;
@@ -129,9 +129,8 @@ Affine fit_affine(const float* x, int most) {
       offset = 0.0f;
       scale = qx_sum / qq_sum;
     }
-    const float error = xx_sum - 2.0f * (scale * qx_sum + offset * x_sum) +
-                        scale * scale * qq_sum + 2.0f * scale * offset * q_sum +
-                        offset * offset * w_sum;
+    const float error = xx_sum - 2.0f * (scale * qx_sum + offset * x_sum) + scale * scale * qq_sum +
+                        2.0f * scale * offset * q_sum + offset * offset * w_sum;
     if (error < least) {
       least = error;
       best = {scale, -offset};
@@ -153,8 +152,7 @@ void quantise_q4_k(const float* x, std::byte* block) {
   const float dmin = put_half(most_minimum / most, block + 2);
   std::array<unsigned, 8> scales, minima;
   const auto steps = [](float value, float unit) {
-    return static_cast<unsigned>(
-        std::clamp(whole(value * inverse_of(unit)), 0.0f, 63.0f));
+    return static_cast<unsigned>(std::clamp(whole(value * inverse_of(unit)), 0.0f, 63.0f));
   };
   for (std::size_t g = 0; g < groups.size(); ++g) {
     scales[g] = steps(groups[g].scale, d);
@@ -228,8 +226,7 @@ void quantise_q6_k(const float* x, std::byte* block) {
     const std::uint8_t* const n = numbers.data() + 128 * half;
     for (std::size_t i = 0; i < 32; ++i) {
       block[64 * half + i] = static_cast<std::byte>((n[i] & 15) | (n[i + 64] & 15) << 4);
-      block[64 * half + 32 + i] =
-          static_cast<std::byte>((n[i + 32] & 15) | (n[i + 96] & 15) << 4);
+      block[64 * half + 32 + i] = static_cast<std::byte>((n[i + 32] & 15) | (n[i + 96] & 15) << 4);
       block[128 + 32 * half + i] = static_cast<std::byte>(
           n[i] >> 4 | n[i + 32] >> 4 << 2 | n[i + 64] >> 4 << 4 | n[i + 96] >> 4 << 6);
     }

@@ -16,10 +16,10 @@ namespace coppice {
 struct RopeSpec {
   enum class Kind { plain, linear, llama3, yarn, longrope } kind = Kind::plain;
   double theta = 10000.0;
-  std::int32_t rotated = 0;           ///< elements of a head that are rotated, the first ones; even
-  double factor = 1.0;                ///< linear, llama3, yarn
-  double low_freq_factor = 1.0;       ///< llama3
-  double high_freq_factor = 4.0;      ///< llama3
+  std::int32_t rotated = 0;       ///< elements of a head that are rotated, the first ones; even
+  double factor = 1.0;            ///< linear, llama3, yarn
+  double low_freq_factor = 1.0;   ///< llama3
+  double high_freq_factor = 4.0;  ///< llama3
   /// llama3: what frequencies are divided by, [rotated / 2]; empty: computed from the numbers above
   std::vector<double> frequency_factors;
   std::int64_t original_context = 0;  ///< llama3, yarn, longrope
@@ -57,8 +57,8 @@ struct ModelConfig {
   float rms_norm_eps = 1e-6f;
   std::vector<LayerSpec> layer_specs;  ///< [layers]; empty if the architecture is unknown
   std::vector<RopeSpec> ropes;
-  bool scaled_embeddings = false;  ///< times sqrt(hidden_size)
-  float final_soft_cap = 0.0f;     ///< of logits; 0: none
+  bool scaled_embeddings = false;    ///< times sqrt(hidden_size)
+  float final_soft_cap = 0.0f;       ///< of logits; 0: none
   bool tie_word_embeddings = false;  ///< of the files, once settle_head() has seen them
   bool qkv_bias = false;
   bool output_bias = false;  ///< of o_proj

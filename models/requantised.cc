@@ -19,9 +19,9 @@ class Requantised final : public WeightSource {
       const StoredTensor& stored = *source_->find(name);
       const auto from = format_named(stored.dtype);
       if (stored.shape.size() != 2 || !from || !dtype_of(*from)) continue;
-      const auto to = fitting(is_table(name) && format == WeightFormat::q4_k ? WeightFormat::q6_k
-                                                                             : format,
-                              stored.shape[1]);
+      const auto to =
+          fitting(is_table(name) && format == WeightFormat::q4_k ? WeightFormat::q6_k : format,
+                  stored.shape[1]);
       if (!to) continue;
       StoredTensor tensor = stored;
       tensor.dtype = name_of(*to);

@@ -62,8 +62,8 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
 
 /// Tensors that the graph would not look at make another model than config.json describes. Layers
 /// beyond the last one may be there: cut off by config.json, or made for other purposes.
-void require_known(const ModelConfig& config, const WeightSource& source,
-                   const Prefixes& prefixes, const std::set<std::string>& known) {
+void require_known(const ModelConfig& config, const WeightSource& source, const Prefixes& prefixes,
+                   const std::set<std::string>& known) {
   for (const std::string& name : source.names()) {
     const std::string_view text = name;
     if (text.substr(0, prefixes.model.size()) != prefixes.model || known.count(name) != 0) continue;
@@ -111,7 +111,8 @@ bool same_values(const WeightSource& source, const std::string& one_name,
                  const std::string& other_name) {
   const StoredTensor &one = *source.find(one_name), &other = *source.find(other_name);
   const auto one_format = format_named(one.dtype), other_format = format_named(other.dtype);
-  if (one.shape != other.shape || one.shape.size() != 2 || !one_format || !other_format) return false;
+  if (one.shape != other.shape || one.shape.size() != 2 || !one_format || !other_format)
+    return false;
   const std::uint64_t width = std::max<std::uint64_t>(1, one.shape[1]);
   const std::uint64_t most_rows = std::max<std::uint64_t>(1, (1 << 18) / width);
   std::vector<std::byte> one_bytes, other_bytes;
@@ -158,8 +159,7 @@ StoredWeights::StoredWeights(const ModelConfig& config, const WeightSource& sour
   for (const ParameterShape& parameter : parameters) {
     std::string name = stored_name(prefixes, parameter.name);
     if (config.tie_word_embeddings && parameter.name == table_name &&
-        source.find(name) == nullptr &&
-        source.find(stored_name(prefixes, head_name)) != nullptr) {
+        source.find(name) == nullptr && source.find(stored_name(prefixes, head_name)) != nullptr) {
       name = stored_name(prefixes, head_name);
     }
     tensors_.emplace(parameter.name, found(source, name, parameter));

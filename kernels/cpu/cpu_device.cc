@@ -118,12 +118,13 @@ class CpuDevice final : public Device {
       cpu::embed(table.rows, table.format, hidden, tokens, scale, out, workers_);
       return;
     }
-    workers_.run_rows(std::ssize(tokens), hidden, 1 << 12, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        linear_.embed_row(*table.packed, tokens[static_cast<std::size_t>(r)], scale,
-                          out + r * hidden);
-      }
-    });
+    workers_.run_rows(std::ssize(tokens), hidden, 1 << 12,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t r = begin; r < end; ++r) {
+                          linear_.embed_row(*table.packed, tokens[static_cast<std::size_t>(r)],
+                                            scale, out + r * hidden);
+                        }
+                      });
   }
   void rms_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
                 std::int64_t hidden, void* out) override {
@@ -184,7 +185,8 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
                     cpu::describe_processor(), "; use f32"));
   }
   const int threads = options.threads > 0 ? options.threads : cpu::usable_threads();
-  return std::make_unique<CpuDevice>(options.compute, options.integer_products, options.kv, threads);
+  return std::make_unique<CpuDevice>(options.compute, options.integer_products, options.kv,
+                                     threads);
 }
 
 }  // namespace coppice

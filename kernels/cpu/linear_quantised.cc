@@ -56,7 +56,8 @@ void quantised_blocks(const LinearProduct& p, std::int64_t block_begin, std::int
     for (std::int64_t group = 0; group < groups; ++group) {
       const UnpackedGroup unpacked = unpack_group(p.weights.format, strip, group, j % strip_width);
       for (std::int32_t r = 0; r < p.rows; ++r) {
-        const std::int32_t first = r / QuantisedRows::most_tile_rows * QuantisedRows::most_tile_rows;
+        const std::int32_t first =
+            r / QuantisedRows::most_tile_rows * QuantisedRows::most_tile_rows;
         const std::int64_t width = rows.tile_rows(first), in_tile = r - first;
         const std::byte* const at =
             rows.tile(first) + group * width * static_cast<std::int64_t>(sizeof(RowGroup<1>));
@@ -137,7 +138,8 @@ HWY_INLINE Byte bits_of(const std::uint8_t* planes) {
   const Byte all = hn::LoadU(Bytes(), planes + kQuad / kOfPlane * quad_bytes);
   if constexpr (kBits == 8) return all;
   constexpr int kShift = kQuad % kOfPlane * kBits;
-  const auto moved = hn::BitCast(Bytes(), hn::ShiftRight<kShift>(hn::BitCast(UnsignedShorts(), all)));
+  const auto moved =
+      hn::BitCast(Bytes(), hn::ShiftRight<kShift>(hn::BitCast(UnsignedShorts(), all)));
   return hn::And(moved, hn::Set(Bytes(), (1 << kBits) - 1));
 }
 
@@ -199,12 +201,10 @@ HWY_INLINE Pair scales(const Pair& of_super, const std::uint8_t* at) {
     const hn::Rebind<std::int8_t, Floats> narrow_signed;
     Pair pair = of_super;
     pair.scale = hn::Mul(
-        pair.scale,
-        to_float(hn::LoadU(narrow_signed, reinterpret_cast<const std::int8_t*>(sub))));
+        pair.scale, to_float(hn::LoadU(narrow_signed, reinterpret_cast<const std::int8_t*>(sub))));
     if constexpr (kFormat.minima) {
       pair.minimum = hn::Mul(
-          pair.minimum,
-          to_float(hn::LoadU(narrow, sub + kFormat.scales_of_group() * strip_width)));
+          pair.minimum, to_float(hn::LoadU(narrow, sub + kFormat.scales_of_group() * strip_width)));
     }
     return pair;
   }
@@ -409,7 +409,7 @@ HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip
         const std::uint8_t* const low = at + kFormat.scale_bytes() + 4 * kLanes * part;
         const auto scale = [&]<int kScale>() HWY_ATTR {
           constexpr int kSum = kSumOf<kFormat.shared, kScale>;
-          QuadSums<1, kFormat.shared, kSafeQuads<kFormat>> sums([&](int) HWY_ATTR {
+          QuadSums<1, kFormat.shared, kSafeQuads<kFormat> > sums([&](int) HWY_ATTR {
             return start_of<kFormat.offset>(x[group].negated_sums[kSum][0]);
           });
           for_quads<kFormat, kScale * kQuads>(
@@ -454,9 +454,8 @@ HWY_NOINLINE void decode(const std::uint8_t* strip, int first, int groups, Decod
         const std::uint8_t* const header_at = super + 2 * kLanes * part;
         for_quads<kFormat, 0>(
             at + kFormat.header_bytes() + kFormat.scale_bytes() + 4 * kLanes * part,
-            [&]<int kQuad>(Byte number) HWY_ATTR {
-              hn::Store(number, Bytes(), &to.kept[group][kQuad][4 * kLanes * part]);
-            },
+            [&]<int kQuad>(Byte number)
+                HWY_ATTR { hn::Store(number, Bytes(), &to.kept[group][kQuad][4 * kLanes * part]); },
             std::make_integer_sequence<int, static_cast<int>(quads_of_group)>());
         const auto scale = [&]<int kScale>() HWY_ATTR {
           const Pair pair = scales<kFormat, kScale>(header<kFormat>(header_at),
@@ -657,8 +656,8 @@ void expand(const Decoded& decoded, int groups, const PackedFormat& format, floa
       for (int part = 0; part < kParts; ++part) {
         const auto scales = hn::Load(Floats(), &decoded.scales[group][scale][kLanes * part]);
         const auto minima = hn::Load(Floats(), &decoded.minima[group][scale][kLanes * part]);
-        auto words = hn::BitCast(
-            Words(), hn::Load(Bytes(), &decoded.kept[group][quad][4 * kLanes * part]));
+        auto words =
+            hn::BitCast(Words(), hn::Load(Bytes(), &decoded.kept[group][quad][4 * kLanes * part]));
         for (int i = 0; i < 4; ++i) {
           const auto whole = hn::Sub(hn::BitCast(Ints(), hn::And(words, hn::Set(Words(), 255))),
                                      hn::Set(Ints(), format.offset));

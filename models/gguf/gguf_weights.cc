@@ -59,8 +59,8 @@ class GgufWeights final : public WeightSource {
     while (!to.empty()) {
       const std::uint64_t row = offset / row_bytes, within = offset % row_bytes;
       const auto some = std::min<std::uint64_t>(row_bytes - within, to.size());
-      const auto from = static_cast<std::uint64_t>(
-          stored_row(static_cast<std::int64_t>(row), config_.head_dim));
+      const auto from =
+          static_cast<std::uint64_t>(stored_row(static_cast<std::int64_t>(row), config_.head_dim));
       file_->read(*entry.source, from * row_bytes + within, to.first(some));
       to = to.subspan(some);
       offset += some;

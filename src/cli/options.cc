@@ -68,7 +68,8 @@ po::options_description cpu_model_options() {
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
       "type of activations on the CPU, where weights stay as they are stored: f32; auto, which is "
       "f32 but for products with quantised weights, where activations are rounded to 8 bits; or "
-      "bf16, which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info DIR "
+      "bf16, which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info "
+      "DIR "
       "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
       "avx512_bf16 or amx")(
       "kv-dtype",

@@ -25,12 +25,13 @@ inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cp
                                            DeviceKind::cuda};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
-inline constexpr std::array all_weight_roundings = {
-    WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k, WeightRounding::q4_k,
-    WeightRounding::q4_0};
+inline constexpr std::array all_weight_roundings = {WeightRounding::keep, WeightRounding::q8_0,
+                                                    WeightRounding::q6_k, WeightRounding::q4_k,
+                                                    WeightRounding::q4_0};
 inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
 
-/// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's path.
+/// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's
+/// path.
 void read_roundings(const po::variables_map& values, EngineOptions& options);
 
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that

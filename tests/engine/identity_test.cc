@@ -28,13 +28,19 @@ struct Case {
   /// 2^-9 * sqrt(20) * about 10 of logit spread = 0.09), twice for a difference. KV of 16 bits in
   /// f32: of what two passes store, 2e-6 off, about 2e-6 / 2^-9 (bf16; f16: 2^-12) is rounded to
   /// different neighbours: sqrt(2e-6 * 2^-9) * sqrt(20) * 10, twice: 6e-3 (2e-3) beside f32's own.
+  /// Activations of 8 bits, of quantised weights: attention's sums are 2e-6 off, so of the 15,000
+  /// activations of a row some 7 are rounded the other way, by a step of 1 / 127 of the largest:
+  /// 10 / (127 sqrt(512)) of logits each, sqrt(7) together, sqrt(2) for a difference, and four
+  /// deviations of that, as 2,000 tokens are compared: 0.05; twice that for coupled scores, which
+  /// are divided by the temperature and see more candidates.
   double tolerance;
   KvDtype kv_dtype = KvDtype::automatic;
+  WeightRounding weights = WeightRounding::keep;  ///< of both models
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << name_of(c.dtype) << " KV " << name_of(c.kv_dtype)
-             << (c.coupled ? " coupled" : " greedy");
+  return out << name_of(c.dtype) << " KV " << name_of(c.kv_dtype) << ", weights "
+             << name_of(c.weights) << (c.coupled ? " coupled" : " greedy");
 }
 
 constexpr int prompt_count = sanitized ? 4 : 16;  // 16: each turn twice
@@ -60,6 +66,7 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   }
   EngineOptions load = shipped_options(c.dtype, c.threads);
   load.kv_dtype = c.kv_dtype;
+  load.target_weights = load.draft_weights = c.weights;
   Engine engine = Engine::load(load);
   GenerateOptions options;
   options.sampling.temperature = c.coupled ? 0.8 : 0.0;
@@ -114,18 +121,23 @@ TEST_P(Identity, TokensEqualPlainDecoding) {
   RecordProperty("near_ties", static_cast<int>(flips));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shipped, Identity,
-                         ::testing::Values(Case{CpuDtype::f32, false, 1, 6e-4},
-                                           Case{CpuDtype::bf16, false, 2, 0.2},
-                                           Case{CpuDtype::f32, true, 2, 6e-4},
-                                           Case{CpuDtype::bf16, true, 1, 0.25},
-                                           Case{CpuDtype::f32, false, 2, 7e-3, KvDtype::bf16},
-                                           Case{CpuDtype::f32, true, 1, 3e-3, KvDtype::f16}),
-                         [](const auto& one) {
-                           const std::string kv = name_of(one.param.kv_dtype);
-                           return name_of(one.param.dtype) + (kv == "auto" ? "" : "_kv_" + kv) +
-                                  (one.param.coupled ? "_coupled" : "_greedy");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shipped, Identity,
+    ::testing::Values(
+        Case{CpuDtype::f32, false, 1, 6e-4}, Case{CpuDtype::bf16, false, 2, 0.2},
+        Case{CpuDtype::f32, true, 2, 6e-4}, Case{CpuDtype::bf16, true, 1, 0.25},
+        Case{CpuDtype::f32, false, 2, 7e-3, KvDtype::bf16},
+        Case{CpuDtype::f32, true, 1, 3e-3, KvDtype::f16},
+        Case{CpuDtype::automatic, false, 2, 0.05, KvDtype::automatic, WeightRounding::q8_0},
+        Case{CpuDtype::automatic, true, 1, 0.1, KvDtype::automatic, WeightRounding::q4_k},
+        Case{CpuDtype::f32, false, 1, 6e-4, KvDtype::automatic, WeightRounding::q4_k}),
+    [](const auto& one) {
+      const std::string kv = name_of(one.param.kv_dtype);
+      const std::string weights = name_of(one.param.weights);
+      return name_of(one.param.dtype) + (kv == "auto" ? "" : "_kv_" + kv) +
+             (weights == "keep" ? "" : "_weights_" + weights) +
+             (one.param.coupled ? "_coupled" : "_greedy");
+    });
 
 }  // namespace
 }  // namespace coppice::testing

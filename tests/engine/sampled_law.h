@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "engine/loading.h"
 #include "engine/pair.h"
 #include "reference/model_reference.h"
 #include "reference/naive_logits.h"
@@ -31,8 +32,9 @@ inline TinyModel law_shape(std::uint64_t seed) {
 
 /// Law of the first three tokens after `begin`, index a * 36 + b * 6 + c.
 inline std::vector<double> exact_law(const std::filesystem::path& target, const GenerateOptions& o,
-                                     const std::vector<TokenId>& begin = law_prompt) {
-  const ModelReference model(target);
+                                     const std::vector<TokenId>& begin = law_prompt,
+                                     std::optional<WeightFormat> rounding = std::nullopt) {
+  const ModelReference model(target, 8192, rounding);
   const SamplingParams& params = o.sampling;
   const auto next = [&](const std::vector<TokenId>& text) {
     const auto logits = model.logits(text).back();
@@ -79,7 +81,8 @@ inline Fit fit_of_three(Engine& engine, const std::filesystem::path& target,
                                       g.tokens[2])];
   }
   if (accepted_length != nullptr) *accepted_length = accepted;
-  return compare(counts, exact_law(target, options));
+  const auto rounding = rounding_of(inside(engine).options, ModelRole::target);
+  return compare(counts, exact_law(target, options, law_prompt, rounding));
 }
 
 }  // namespace coppice::testing

@@ -68,8 +68,8 @@ struct Group {
 float expected_sum(const Layer& layer, std::int64_t output, const float* x) {
   const BlockShape shape = block_shape(layer.format);
   const std::byte* block =
-      layer.blocks.data() +
-      output * static_cast<std::int64_t>(bytes_of(layer.format, static_cast<std::uint64_t>(layer.in)));
+      layer.blocks.data() + output * static_cast<std::int64_t>(bytes_of(
+                                         layer.format, static_cast<std::uint64_t>(layer.in)));
   float sum = 0.0f;
   for (std::int64_t begin = 0; begin < layer.in; begin += shape.numbers, block += shape.bytes) {
     block_fields::Numbers numbers;
@@ -111,8 +111,8 @@ class QuantisedProducts : public ::testing::TestWithParam<WeightFormat> {
 TEST_P(QuantisedProducts, AreTheFormatsOwnSums) {
   const WeightFormat format = GetParam();
   const std::int64_t least = block_shape(format).numbers;
-  for (const auto& [in, out] : std::vector<std::pair<std::int64_t, std::int64_t>>{
-           {least, 1}, {least * 3, 17}, {768, 70}}) {
+  for (const auto& [in, out] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{least, 1}, {least * 3, 17}, {768, 70}}) {
     const Layer layer(format, in, out, random_);
     const LinearPart part = layer.part();
     const std::vector<float> bias = random_x(out, random_);
@@ -193,8 +193,8 @@ TEST_P(QuantisedProducts, PassNonFiniteActivationsOn) {
   const Layer layer(GetParam(), 512, 20, random_);
   const LinearPart part = layer.part();
   const auto weights = integers_.pack({&part, 1}, layer.in, {}, 8);
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     std::vector<float> x = random_x(3 * layer.in, random_);
     x[700] = bad;
     const std::vector<float> y = run(integers_, *weights, x, 3);

@@ -6,55 +6,38 @@
 #include <cstring>
 #include <numbers>
 
-#include "models/checkpoint.h"
+#include "models/requantised.h"
 #include "models/rope_table.h"
 #include "reference/tiny_model.h"
 
 namespace coppice::testing {
 namespace {
 
-double element(std::span<const std::byte> bytes, const std::string& dtype, std::size_t index) {
-  if (dtype == "F32") {
-    float value;
-    std::memcpy(&value, bytes.data() + 4 * index, 4);
-    return value;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, bytes.data() + 2 * index, 2);
-  if (dtype == "BF16") {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-  }
-  const int exponent = (bits >> 10) & 31;
-  const double magnitude = exponent == 0 ? std::ldexp(bits & 1023, -24)
-                                         : std::ldexp(1024 + (bits & 1023), exponent - 25);
-  return (bits & 0x8000u) != 0 ? -magnitude : magnitude;
-}
-
-std::vector<double> all_of(const Checkpoint& checkpoint, const std::string& name, bool wanted) {
-  std::vector<double> values;
-  const StoredTensor* tensor = wanted ? checkpoint.find(name) : nullptr;
-  if (tensor == nullptr) return values;
-  const std::vector<std::byte> bytes = checkpoint.file_of(name).read(*tensor);
-  for (std::size_t i = 0; i < tensor->elements(); ++i) {
-    values.push_back(element(bytes, tensor->dtype, i));
-  }
-  return values;
+std::vector<double> all_of(const WeightSource& source, const std::string& name, bool wanted) {
+  const StoredTensor* const tensor = wanted ? source.find(name) : nullptr;
+  if (tensor == nullptr) return {};
+  std::vector<std::byte> bytes(tensor->bytes);
+  source.read(name, 0, bytes);
+  std::vector<float> values(tensor->elements());
+  dequantise(format_named(tensor->dtype).value(), bytes, values.data());
+  return {values.begin(), values.end()};
 }
 
 }  // namespace
 
-ModelReference::ModelReference(const std::filesystem::path& dir, std::int32_t positions)
+ModelReference::ModelReference(const std::filesystem::path& dir, std::int32_t positions,
+                               std::optional<WeightFormat> rounding)
     : config_(read_config(dir)) {
-  const Checkpoint checkpoint(dir);
+  const std::unique_ptr<WeightSource> source =
+      rounding ? requantised(open_weights(dir), *rounding) : open_weights(dir);
   for (const RopeSpec& rope : config_.ropes) {
     frequencies_.push_back(rope_frequencies(rope, std::min(positions, config_.context_length)));
   }
   const auto linear = [&](const std::string& name, bool bias) {
-    return Linear{all_of(checkpoint, name + ".weight", true),
-                  all_of(checkpoint, name + ".bias", bias)};
+    return Linear{all_of(*source, name + ".weight", true), all_of(*source, name + ".bias", bias)};
   };
   const auto norm = [&](const std::string& name, bool wanted = true) {
-    Vector weights = all_of(checkpoint, name + ".weight", wanted);
+    Vector weights = all_of(*source, name + ".weight", wanted);
     for (double& weight : weights) weight += config_.one_based_norms ? 1.0 : 0.0;
     return weights;
   };
@@ -71,10 +54,10 @@ ModelReference::ModelReference(const std::filesystem::path& dir, std::int32_t po
   const auto kv_width = static_cast<std::size_t>(config_.kv_heads * config_.head_dim);
   const auto ffn = static_cast<std::size_t>(config_.intermediate_size);
   const std::string table_name = "model.embed_tokens.weight";
-  const Vector table = all_of(checkpoint, table_name, true);
+  const Vector table = all_of(*source, table_name, true);
   if (config_.scaled_embeddings) {
     const double scale = std::sqrt(static_cast<double>(config_.hidden_size));
-    embedding_scale_ = checkpoint.find(table_name)->dtype == "BF16"
+    embedding_scale_ = source->find(table_name)->dtype == "BF16"
                            ? rounded_to(static_cast<float>(scale), DType::bf16)
                            : static_cast<double>(static_cast<float>(scale));
   }

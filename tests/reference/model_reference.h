@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/types.h"
+#include "kernels/weight_format.h"
 #include "models/config.h"
 
 namespace coppice::testing {
@@ -15,7 +17,8 @@ namespace coppice::testing {
 class ModelReference {
  public:
   /// `positions`: as many as the model is loaded for, which LongRoPE's factors depend on.
-  explicit ModelReference(const std::filesystem::path& dir, std::int32_t positions = 8192);
+  explicit ModelReference(const std::filesystem::path& dir, std::int32_t positions = 8192,
+                          std::optional<WeightFormat> rounding = std::nullopt);
 
   std::int64_t vocab_size() const { return config_.vocab_size; }
   /// Logits after each token of the sequence, [tokens.size()][vocab].

@@ -61,6 +61,25 @@ class EighthWrong final : public AcceptanceRule {
   }
 };
 
+// Whole numbers of activations that two passes round differently are no loss, and nothing else is
+// let through for it.
+TEST(Audit, ASoundEngineOnQuantisedWeightsIsLossless) {
+  const TinyPair pair(small_model(), 0.6);
+  EngineOptions load = pair.options();
+  load.cpu_dtype = CpuDtype::automatic;
+  load.target_weights = WeightRounding::q4_0;
+  load.draft_weights = WeightRounding::q8_0;
+  Engine engine = Engine::load(load);
+  AuditRequest request = small_request(
+      {setting(Dyspec{8}, Acceptance::rejection), setting(Dyspec{8}, Acceptance::coupled)});
+  const AuditReport report = run_audit(engine, request);
+  EXPECT_TRUE(report.lossless()) << to_text(report, engine);
+  EXPECT_EQ(report.dtype, testing::on_cuda() ? "bf16" : "int8");
+  for (const LawFinding& law : report.laws) {
+    EXPECT_LE(law.pass_variation_largest, law.pass_variation_bound);
+  }
+}
+
 TEST(Audit, ASoundEngineIsLosslessAndItsTestsSeeFaults) {
   const TinyPair pair(small_model(), 0.6);
   Engine engine = Engine::load(pair.options());
