@@ -59,8 +59,8 @@ class GgufWeights final : public WeightSource {
     while (!to.empty()) {
       const std::uint64_t row = offset / row_bytes, within = offset % row_bytes;
       const auto some = std::min<std::uint64_t>(row_bytes - within, to.size());
-      const auto from = static_cast<std::uint64_t>(
-          stored_row(static_cast<std::int64_t>(row), config_.head_dim));
+      const auto from =
+          static_cast<std::uint64_t>(stored_row(static_cast<std::int64_t>(row), config_.head_dim));
       file_->read(*entry.source, from * row_bytes + within, to.first(some));
       to = to.subspan(some);
       offset += some;
@@ -95,7 +95,8 @@ class GgufWeights final : public WeightSource {
     tensor.begin = source.begin;
     tensor.bytes = source.bytes;
     // Rows that are no whole heads are refused by their shape.
-    const bool permuted = config_.unsupported.empty() && has_permuted_rows(config_, name) &&
+    const bool permuted = config_.unsupported.empty() &&
+                          has_permuted_rows(config_.model_type, name) &&
                           source.shape[0] % static_cast<std::uint64_t>(config_.head_dim) == 0;
     tensors_.emplace(name, Entry{std::move(tensor), &source, permuted});
   }
