@@ -135,6 +135,19 @@ const std::byte* d_of(WeightFormat format, const std::byte* block) {
   }
 }
 
+bool has_stored_minimum(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q4_1:
+    case WeightFormat::q5_1:
+    case WeightFormat::q2_k:
+    case WeightFormat::q4_k:
+    case WeightFormat::q5_k:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void read_bits(WeightFormat format, const std::byte* block, BitWords& words) {
   switch (format) {
     case WeightFormat::q8_0:
@@ -145,6 +158,8 @@ void read_bits(WeightFormat format, const std::byte* block, BitWords& words) {
       return nibbles(block + 2, words.data());
     case WeightFormat::q4_1:
       return nibbles(block + 4, words.data());
+    case WeightFormat::int4:
+      return nibbles(block + 3, words.data());
     case WeightFormat::q5_0:
       nibbles(block + 6, words.data());
       return add_fifth_bits(block + 2, words.data());
@@ -211,6 +226,10 @@ void read_scales(WeightFormat format, const std::byte* block, Scales& scales) {
     case WeightFormat::q4_1:
     case WeightFormat::q5_1:
       scales.minimum = half_at(d + 2);
+      scales.has_minima = true;
+      return;
+    case WeightFormat::int4:
+      scales.minimum = -(scales.d * static_cast<float>(byte_at(d + 2)));
       scales.has_minima = true;
       return;
     case WeightFormat::q4_k:

@@ -26,7 +26,7 @@ struct Scales {
   bool has_minima = false;
   bool has_sub_scales = false;
   float d = 0.0f;        ///< scale
-  float minimum = 0.0f;  ///< m, or -dmin
+  float minimum = 0.0f;  ///< m, -dmin, or -(d z)
   std::array<std::int8_t, 16> sub_scales{};
   std::array<std::uint8_t, 16> sub_minima{};
 
@@ -43,7 +43,9 @@ std::uint16_t word_at(const std::byte* at);
 /// Of IEEE's binary16.
 float half_at(const std::byte* at);
 
-/// Where a block's d stands; its m or dmin, if it has one, follows.
+/// Whether an f16 m or dmin follows d.
+bool has_stored_minimum(WeightFormat format);
+/// Where a block's d stands.
 const std::byte* d_of(WeightFormat format, const std::byte* block);
 
 /// Numbers as their bits say, from 0 on, four to a word, the first in the lowest byte. Of q8_0 128

@@ -33,6 +33,7 @@ constexpr std::array<Known, all_weight_formats.size()> known = {{
     {"Q6_K", {large, 210}},
     {"IQ4_NL", {small, 18}},
     {"IQ4_XS", {large, 136}},
+    {"INT4", {small, 19}},
 }};
 
 const Known& of(WeightFormat format) { return known[static_cast<std::size_t>(format)]; }
@@ -124,13 +125,12 @@ std::uint16_t rounded_to_bf16(float value) {
 
 bool has_non_finite_scale(WeightFormat format, std::span<const std::byte> blocks) {
   const BlockShape shape = block_shape(format);
-  Scales scales;
-  read_scales(format, blocks.data(), scales);
+  const bool two = has_stored_minimum(format);
   const auto infinite = [](const std::byte* half) { return (word_at(half) & 0x7c00u) == 0x7c00u; };
   const std::byte* const end = blocks.data() + blocks.size();
   for (const std::byte* block = blocks.data(); block < end; block += shape.bytes) {
     const std::byte* const d = d_of(format, block);
-    if (infinite(d) || (scales.has_minima && infinite(d + 2))) return true;
+    if (infinite(d) || (two && infinite(d + 2))) return true;
   }
   return false;
 }

@@ -16,6 +16,10 @@
 //   q6_k    256: nibbles, two high bits, 16 int8 scales, f16 d
 //   iq4_nl   32: f16 d, nibbles that look q up in a table of 16
 //   iq4_xs  256: f16 d, 8 scales of 6 bits, nibbles that look q up in the same table
+//
+// coppice's own, which the packings of AWQ, GPTQ and compressed-tensors become:
+//
+//   int4     32: f16 d, byte z, nibbles                            d (q - z)
 #pragma once
 
 #include <array>
@@ -44,14 +48,16 @@ enum class WeightFormat : std::uint8_t {
   q5_k,
   q6_k,
   iq4_nl,
-  iq4_xs
+  iq4_xs,
+  int4
 };
 
 inline constexpr std::array all_weight_formats = {
     WeightFormat::f32,  WeightFormat::f16,  WeightFormat::bf16,   WeightFormat::q8_0,
     WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0,   WeightFormat::q5_1,
     WeightFormat::q2_k, WeightFormat::q3_k, WeightFormat::q4_k,   WeightFormat::q5_k,
-    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs};
+    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs,
+    WeightFormat::int4};
 
 /// Numbers of one block, neighbours along `in`, and its bytes.
 struct BlockShape {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/checkpoint.h"
+#include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "models/model_folder.h"
 
@@ -158,9 +158,9 @@ void describe_weights(const WeightSource& source, Report& report) {
     if (elements.size() > 1) dtypes += cat(" (", count_text(static_cast<std::int64_t>(count)), ")");
   }
   const std::size_t files = source.file_count();
-  report.line("weights", cat(bytes_text(source.bytes()), " in ", files,
-                             files == 1 ? " file, " : " files, ", names.size(), " tensors, ",
-                             dtypes));
+  report.line("weights",
+              cat(bytes_text(source.bytes()), " in ", files, files == 1 ? " file, " : " files, ",
+                  names.size(), " tensors, ", dtypes));
 }
 
 std::string vocabulary(const ModelFolder& folder) {
@@ -196,7 +196,7 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
   const ModelFolder folder(dir);
   const ModelConfig& config = folder.config;
   Report report;
-  report.line("folder", dir.string());
+  report.line(is_gguf(dir) ? "file" : "folder", dir.string());
   report.line("architecture",
               cat(config.architecture.empty() ? "not named" : brief(config.architecture),
                   config.model_type.empty() ? "" : cat(" (", brief(config.model_type), ")")));

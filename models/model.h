@@ -29,7 +29,7 @@ struct ModelOptions {
   std::int32_t max_kv_tokens = 0;
   bool check_finite = true;  ///< refuse weights with NaN or infinity
   /// What matrices in 16 or 32 bits are rounded to (models/requantised.h); nullopt: kept.
-  std::optional<WeightFormat> rounding;
+  std::optional<WeightFormat> rounding = std::nullopt;
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],

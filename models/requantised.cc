@@ -13,15 +13,14 @@ namespace {
 
 class Requantised final : public WeightSource {
  public:
-  Requantised(std::unique_ptr<WeightSource> source, WeightFormat format)
+  Requantised(std::unique_ptr<WeightSource> source,
+              const std::map<std::string, WeightFormat>& formats)
       : source_(std::move(source)) {
-    for (const std::string& name : source_->names()) {
+    for (const auto& [name, wanted] : formats) {
       const StoredTensor& stored = *source_->find(name);
       const auto from = format_named(stored.dtype);
       if (stored.shape.size() != 2 || !from || !dtype_of(*from)) continue;
-      const auto to =
-          fitting(is_table(name) && format == WeightFormat::q4_k ? WeightFormat::q6_k : format,
-                  stored.shape[1]);
+      const auto to = fitting(wanted, stored.shape[1]);
       if (!to) continue;
       StoredTensor tensor = stored;
       tensor.dtype = name_of(*to);
@@ -69,10 +68,6 @@ class Requantised final : public WeightSource {
     WeightFormat from, to;
   };
 
-  static bool is_table(const std::string& name) {
-    return name.ends_with("lm_head.weight") || name.ends_with("embed_tokens.weight");
-  }
-
   static std::optional<WeightFormat> fitting(WeightFormat format, std::uint64_t width) {
     const auto fits = [&](WeightFormat one) {
       return width % static_cast<std::uint64_t>(block_shape(one).numbers) == 0;
@@ -87,11 +82,25 @@ class Requantised final : public WeightSource {
   std::map<std::string, Made> made_;
 };
 
+bool is_table(const std::string& name) {
+  return name.ends_with("lm_head.weight") || name.ends_with("embed_tokens.weight");
+}
+
 }  // namespace
 
 std::unique_ptr<WeightSource> requantised(std::unique_ptr<WeightSource> source,
                                           WeightFormat format) {
-  return std::make_unique<Requantised>(std::move(source), format);
+  std::map<std::string, WeightFormat> formats;
+  for (const std::string& name : source->names()) {
+    const bool more = format == WeightFormat::q4_k && is_table(name);
+    formats.emplace(name, more ? WeightFormat::q6_k : format);
+  }
+  return requantised(std::move(source), formats);
+}
+
+std::unique_ptr<WeightSource> requantised(std::unique_ptr<WeightSource> source,
+                                          const std::map<std::string, WeightFormat>& formats) {
+  return std::make_unique<Requantised>(std::move(source), formats);
 }
 
 }  // namespace coppice

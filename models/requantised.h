@@ -1,8 +1,9 @@
 // Weights that are rounded to a quantised format as they are read.
 #pragma once
 
-#include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "models/weight_source.h"
 
@@ -14,5 +15,9 @@ namespace coppice {
 /// embedding tables are of q6_k.
 std::unique_ptr<WeightSource> requantised(std::unique_ptr<WeightSource> source,
                                           WeightFormat format);
+
+/// The same with a format for every matrix by its name. Others are read as stored.
+std::unique_ptr<WeightSource> requantised(std::unique_ptr<WeightSource> source,
+                                          const std::map<std::string, WeightFormat>& formats);
 
 }  // namespace coppice

@@ -173,9 +173,15 @@ struct Pair {
 };
 
 template <PackedFormat kFormat>
-HWY_INLINE Pair header(const std::uint8_t* at) {
+HWY_INLINE Pair header(const std::uint8_t* super, int part) {
+  const std::uint8_t* const at = super + 2 * kLanes * part;
   Pair pair{halves(at), hn::Zero(Floats())};
-  if constexpr (kFormat.minima) {
+  if constexpr (kFormat.zeros) {
+    const hn::Rebind<std::uint8_t, Floats> narrow;
+    const auto zeros = hn::LoadU(narrow, super + 2 * strip_width + kLanes * part);
+    pair.minimum =
+        hn::Neg(hn::Mul(pair.scale, hn::ConvertTo(Floats(), hn::PromoteTo(Ints(), zeros))));
+  } else if constexpr (kFormat.minima) {
     pair.minimum = halves(at + 2 * strip_width);
     if constexpr (kFormat.sub_scales != SubScales::none) pair.minimum = hn::Neg(pair.minimum);
   }
@@ -397,7 +403,7 @@ HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip
     const std::uint8_t* at = strip;
     int group = 0;
     while (group < groups) {
-      const Pair of_super = header<kFormat>(at + 2 * kLanes * part);
+      const Pair of_super = header<kFormat>(at, part);
       at += kFormat.header_bytes();
       for (int g = 0; g < kFormat.groups(); ++g, ++group, at += kGroupBytes) {
         if (part == 0) {
@@ -451,14 +457,13 @@ HWY_NOINLINE void decode(const std::uint8_t* strip, int first, int groups, Decod
         hwy::Prefetch(at + kAhead + line * kLine);
       }
       for (int part = 0; part < kParts; ++part) {
-        const std::uint8_t* const header_at = super + 2 * kLanes * part;
         for_quads<kFormat, 0>(
             at + kFormat.header_bytes() + kFormat.scale_bytes() + 4 * kLanes * part,
             [&]<int kQuad>(Byte number)
                 HWY_ATTR { hn::Store(number, Bytes(), &to.kept[group][kQuad][4 * kLanes * part]); },
             std::make_integer_sequence<int, static_cast<int>(quads_of_group)>());
         const auto scale = [&]<int kScale>() HWY_ATTR {
-          const Pair pair = scales<kFormat, kScale>(header<kFormat>(header_at),
+          const Pair pair = scales<kFormat, kScale>(header<kFormat>(super, part),
                                                     at + kFormat.header_bytes() + kLanes * part);
           hn::Store(pair.scale, Floats(), &to.scales[group][kScale][kLanes * part]);
           hn::Store(pair.minimum, Floats(), &to.minima[group][kScale][kLanes * part]);
@@ -597,6 +602,8 @@ Functions functions_of(WeightFormat format) {
       return functions<WeightFormat::iq4_nl>();
     case WeightFormat::iq4_xs:
       return functions<WeightFormat::iq4_xs>();
+    case WeightFormat::int4:
+      return functions<WeightFormat::int4>();
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16:

@@ -95,7 +95,11 @@ void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width]
       // d and m stand at the end of some blocks.
       const std::byte* const d = d_of(format, block);
       std::memcpy(to + 2 * output, d, 2);
-      if (packed.minima) std::memcpy(to + 2 * (strip_width + output), d + 2, 2);
+      if (packed.zeros) {
+        to[2 * strip_width + output] = d[2];
+      } else if (packed.minima) {
+        std::memcpy(to + 2 * (strip_width + output), d + 2, 2);
+      }
       to += packed.header_bytes();
       for (std::int64_t group = 0; group < packed.groups(); ++group) {
         if (packed.sub_scales != SubScales::none) pack_scales(packed, scales, group, output, to);
@@ -128,7 +132,12 @@ UnpackedGroup unpack_group(WeightFormat format, const std::byte* strip, std::int
         packed.looked_up ? iq4_numbers[kept] : static_cast<std::int32_t>(kept) - packed.offset;
   }
   const float d = half_at(super + 2 * output);
-  const float m = packed.minima ? half_at(super + 2 * (strip_width + output)) : 0.0f;
+  float m = 0.0f;
+  if (packed.zeros) {
+    m = -(d * static_cast<float>(std::to_integer<int>(super[2 * strip_width + output])));
+  } else if (packed.minima) {
+    m = half_at(super + 2 * (strip_width + output));
+  }
   for (std::int64_t s = 0; s < packed.scales_of_group(); ++s) {
     const std::byte* const sub = at + s * strip_width + output;
     float& scale = unpacked.scales[s];

@@ -4,7 +4,7 @@
 // A strip is 16 outputs. It is a sequence of super-blocks along `in`, of 32 inputs (formats with
 // plain scales) or 256 (those with sub-scales); a super-block is
 //
-//   d        16 f16, and 16 more of minima where the format has them
+//   d        16 f16, and 16 more of minima where the format has them, or 16 bytes of zeros (int4)
 //   then for each group of 32 inputs:
 //   scales   sub-scales 16 bytes, sub-minima 16 bytes, each twice where 16 inputs share one
 //            (q2_k: one byte for both, minimum in the high nibble)
@@ -38,11 +38,14 @@ struct PackedFormat {
   SubScales sub_scales = SubScales::none;
   std::int32_t offset = 0;
   bool looked_up = false;  ///< low bits are places in iq4_numbers
+  bool zeros = false;      ///< minima are -(d z)
 
   constexpr std::int32_t groups() const { return sub_scales == SubScales::none ? 1 : 8; }
   constexpr std::int64_t super_inputs() const { return groups() * group_inputs; }
   constexpr std::int32_t scales_of_group() const { return static_cast<std::int32_t>(group_inputs) / shared; }
-  constexpr std::int64_t header_bytes() const { return strip_width * (minima ? 4 : 2); }
+  constexpr std::int64_t header_bytes() const {
+    return strip_width * (zeros ? 3 : minima ? 4 : 2);
+  }
   constexpr std::int64_t scale_bytes() const {
     if (sub_scales == SubScales::none) return 0;
     const bool both = minima && sub_scales == SubScales::whole_bytes;
@@ -87,6 +90,8 @@ constexpr PackedFormat packed_format(WeightFormat format) {
       return {4, 0, 32, false, SubScales::none, 128, true};
     case WeightFormat::iq4_xs:
       return {4, 0, 32, false, bytes, 128, true};
+    case WeightFormat::int4:
+      return {4, 0, 32, true, SubScales::none, 0, false, true};
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16:

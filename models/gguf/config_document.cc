@@ -1,10 +1,9 @@
-#include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <set>
 #include <span>
 
 #include "base/error.h"
+#include "models/gguf/architectures.h"
 #include "models/gguf/documents.h"
 #include "models/gguf/vocabulary.h"
 
@@ -13,28 +12,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Architecture {
-  std::string_view name;  ///< general.architecture
-  const char* family;     ///< in config.json's list of architectures
-  const char* model_type;
-};
-
-constexpr Architecture architectures[] = {
-    {"llama", "LlamaForCausalLM", "llama"},         {"qwen2", "Qwen2ForCausalLM", "qwen2"},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3"},         {"gemma2", "Gemma2ForCausalLM", "gemma2"},
-    {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, {"phi3", "Phi3ForCausalLM", "phi3"},
-    {"smollm3", "SmolLM3ForCausalLM", "smollm3"},
-};
-
 class ConfigWriter {
  public:
   explicit ConfigWriter(const GgufFile& file)
       : file_(file), fields_(file.fields()), name_(fields_.text("general.architecture", "")) {
     if (name_.empty()) fields_.missing("general.architecture");
-    const auto* const found =
-        std::find_if(std::begin(architectures), std::end(architectures),
-                     [&](const Architecture& one) { return one.name == name_; });
-    if (found != std::end(architectures)) known_ = found;
+    known_ = gguf_architecture(name_);
   }
 
   Json write() {
@@ -231,7 +214,7 @@ class ConfigWriter {
   const GgufFile& file_;
   const Fields fields_;
   const std::string name_;
-  const Architecture* known_ = nullptr;
+  const GgufArchitecture* known_ = nullptr;
   std::int64_t head_dim_ = 0;
   std::set<std::string> seen_;
   Json config_ = Json::object();

@@ -19,5 +19,7 @@ struct GgmlType {
 
 /// nullptr if ggml has no type of this number.
 const GgmlType* ggml_type(std::uint32_t number);
+/// The type of that format.
+const GgmlType& ggml_type(WeightFormat format);
 
 }  // namespace coppice

@@ -95,7 +95,8 @@ class GgufWeights final : public WeightSource {
     tensor.begin = source.begin;
     tensor.bytes = source.bytes;
     // Rows that are no whole heads are refused by their shape.
-    const bool permuted = config_.unsupported.empty() && has_permuted_rows(config_, name) &&
+    const bool permuted = config_.unsupported.empty() &&
+                          has_permuted_rows(config_.model_type, name) &&
                           source.shape[0] % static_cast<std::uint64_t>(config_.head_dim) == 0;
     tensors_.emplace(name, Entry{std::move(tensor), &source, permuted});
   }

@@ -59,6 +59,8 @@ const PreTokenizing* pre_tokenizing(std::string_view name) {
   return found == std::end(known) ? nullptr : found;
 }
 
+std::span<const PreTokenizing> all_pre_tokenizings() { return known; }
+
 std::string pre_tokenizer_names() {
   std::string all;
   for (const PreTokenizing& rules : known) {

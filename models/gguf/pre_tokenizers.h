@@ -3,6 +3,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,7 @@ struct PreTokenizing {
 
 /// nullptr if coppice does not know the name.
 const PreTokenizing* pre_tokenizing(std::string_view name);
+std::span<const PreTokenizing> all_pre_tokenizings();
 std::string pre_tokenizer_names();  ///< of all that it knows, for messages
 /// The parts "normalizer" and "pre_tokenizer" of a tokenizer.json.
 nlohmann::json normalizer_of(const PreTokenizing& rules);

@@ -53,14 +53,19 @@ std::string gguf_tensor_name(const ModelConfig& config, std::string_view name) {
   return cat("blk.", layer, ".", part, ending);
 }
 
-bool has_permuted_rows(const ModelConfig& config, std::string_view name) {
+bool has_permuted_rows(std::string_view architecture, std::string_view name) {
   const bool is_rotated = name.find(".q_proj.") != name.npos || name.find(".k_proj.") != name.npos;
-  return is_rotated && (config.model_type == "llama" || config.model_type == "smollm3");
+  return is_rotated && (architecture == "llama" || architecture == "smollm3");
 }
 
 std::int64_t stored_row(std::int64_t row, std::int64_t head_dim) {
   const std::int64_t head = row / head_dim, within = row % head_dim, half = head_dim / 2;
   return head * head_dim + 2 * (within % half) + within / half;
+}
+
+std::int64_t row_stored_as(std::int64_t stored, std::int64_t head_dim) {
+  const std::int64_t head = stored / head_dim, within = stored % head_dim;
+  return head * head_dim + within % 2 * (head_dim / 2) + within / 2;
 }
 
 }  // namespace coppice

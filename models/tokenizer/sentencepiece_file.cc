@@ -119,9 +119,11 @@ class ModelReader {
     WireReader reader(bytes, file_);
     for (Field field; reader.next(field);) {
       if (field.number == 1 && field.wire == 2) piece.text = field.bytes;
-      if (field.number == 2 && field.wire == 5 &&
-          !std::isfinite(std::bit_cast<float>(static_cast<std::uint32_t>(field.value)))) {
-        refuse(cat("piece ", model_.pieces.size(), " has a score that is not finite"));
+      if (field.number == 2 && field.wire == 5) {
+        piece.score = std::bit_cast<float>(static_cast<std::uint32_t>(field.value));
+        if (!std::isfinite(piece.score)) {
+          refuse(cat("piece ", model_.pieces.size(), " has a score that is not finite"));
+        }
       }
       if (field.number == 3 && field.wire == 0) {
         if (field.value < 1 || field.value > 6) {
@@ -147,6 +149,8 @@ class ModelReader {
   void read_trainer(std::string_view bytes) {
     WireReader reader(bytes, file_);
     for (Field field; reader.next(field);) {
+      constexpr std::uint64_t pairs = 2;  // as sentencepiece numbers its kinds of models
+      if (field.number == 3 && field.wire == 0) model_.merges_pairs = field.value == pairs;
       if (field.number == 35 && field.wire == 0) model_.byte_fallback = field.value != 0;
       if (field.number == 44 && field.wire == 2) {
         if (field.bytes.size() > tokenization::longest_sought) {

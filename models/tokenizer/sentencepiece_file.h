@@ -16,10 +16,12 @@ struct SentencepieceFile {
   struct Piece {
     std::string text;
     PieceKind kind = PieceKind::normal;
+    float score = 0.0f;
   };
   std::vector<Piece> pieces;
   bool add_dummy_prefix = true;          ///< text begins with a word-boundary mark
   bool remove_extra_whitespaces = true;  ///< runs of spaces collapse
+  bool merges_pairs = false;             ///< a BPE; else a Unigram or another kind
   bool byte_fallback = false;            ///< what no piece spells becomes bytes, not unknown
   bool rewrites = false;                 ///< text is mapped to a normal form first
   std::string unknown_surface = " \xE2\x81\x87 ";

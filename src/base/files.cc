@@ -56,14 +56,13 @@ void write_into(int descriptor, const fs::path& path, std::string_view text,
 
 constexpr const char* unfinished = ".coppice-part";
 
-// In the same folder, so that it can be renamed.
+}  // namespace
+
 fs::path name_beside(const fs::path& path) {
   static std::atomic<unsigned> count = 0;
   return path.parent_path() / cat(".", path.filename().string().substr(0, 200), ".", ::getpid(),
                                   "-", count++, unfinished);
 }
-
-}  // namespace
 
 FileHandle::FileHandle(FileHandle&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -67,6 +67,9 @@ void require_own_name(const std::filesystem::path& path);
 /// be looked at: what is there must not be taken for absent.
 bool is_there(const std::filesystem::path& path);
 
+/// A name in the same folder, of a file that is not whole yet and will be renamed.
+std::filesystem::path name_beside(const std::filesystem::path& path);
+
 /// Whether a file of this name is what a killed write_file() left behind.
 bool is_unfinished(const std::filesystem::path& name);
 

@@ -59,17 +59,19 @@ std::string Fingerprint::text() const {
 std::string fingerprint_of_folder(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+  std::error_code none;
+  const bool is_file = fs::is_regular_file(folder, none);  // a GGUF file
+  if (is_file) files.push_back(folder);
+  for (fs::directory_iterator entry(folder, error), end; !is_file && !error && entry != end;
        entry.increment(error)) {
     std::error_code ignored;
     if (entry->is_regular_file(ignored)) files.push_back(entry->path());
   }
-  if (error) {
+  if (error && !is_file) {
     throw_failure(cat("model folder ", quote(folder.string()), ": ", error.message(),
                       "; name a Hugging Face model folder"));
   }
   // Chat templates by name, which belong to what a folder means.
-  std::error_code none;
   for (fs::directory_iterator entry(folder / "additional_chat_templates", none), end;
        !none && entry != end; entry.increment(none)) {
     std::error_code ignored;

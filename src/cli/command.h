@@ -15,6 +15,7 @@ int generate(const std::vector<std::string>& arguments);
 int info(const std::vector<std::string>& arguments);
 int man(const std::vector<std::string>& arguments);
 int plan(const std::vector<std::string>& arguments);
+int quantise(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);

@@ -22,6 +22,8 @@ std::string command_meant_by(const std::string& name) {
       {"cli", "'generate' or 'chat'"},
       {"complete", "'generate'"},
       {"bench", "'advise' or 'study'"},
+      {"quantize", "'quantise'"},
+      {"convert", "'quantise'"},
       {"serve", "'generate --batch', as there is no server"},
       {"server", "'generate --batch', as there is no server"}};
   for (const auto& [other, ours] : others) {
@@ -62,7 +64,8 @@ const std::vector<Command>& commands() {
       {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", plan},
       {"workload", "KIND [FILE]", "replay trees of texts that share what they can", workload},
 #endif
-      {"info", "[DIR]", "describe this machine and a model folder", info},
+      {"quantise", "MODEL FILE", "write a model in fewer bits, as a GGUF file", quantise},
+      {"info", "[MODEL]", "describe this machine and a model", info},
       {"completion", "bash|zsh", "print a shell's completion of all this", completion},
       {"man", "[COMMAND]", "print a manual page", man},
   };
@@ -116,6 +119,8 @@ Values values_named(const std::string& name) {
     from = name.find_first_not_of(between, end);
     if (part == "DIR") {
       values.folders = true;
+    } else if (part == "MODEL") {
+      values.models = true;
     } else if (part == "FILE") {
       values.files = true;
     } else if (part == "KIND") {

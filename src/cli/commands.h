@@ -27,10 +27,10 @@ const Command& command_named(const std::string& name);
 std::string overview();
 
 /// What an option, or a command's argument, takes: words that stand in its name in small letters
-/// (as in "N|auto"), folders (DIR) or files (FILE).
+/// (as in "N|auto"), folders (DIR), files (FILE), or folders and GGUF files (MODEL).
 struct Values {
   std::vector<std::string> words;
-  bool folders = false, files = false;
+  bool folders = false, files = false, models = false;
 };
 Values values_named(const std::string& name);
 Values values_of(const po::option_description& option);

@@ -51,7 +51,8 @@ std::string bash_values(const Values& values) {
   std::string calls;
   if (!values.words.empty()) calls += cat(" _coppice_words '", joined(values.words), "';");
   if (values.files) calls += " _coppice_paths -f;";
-  if (values.folders) calls += " _coppice_paths -d;";
+  if (values.folders || values.models) calls += " _coppice_paths -d;";
+  if (values.models) calls += " _coppice_paths -f -X '!*.gguf';";
   return calls;
 }
 
@@ -81,7 +82,7 @@ std::string bash_script() {
 _coppice_words() { COMPREPLY+=($(compgen -W "$1" -- "$current")); }
 _coppice_paths() {
   local path
-  while IFS= read -r path; do COMPREPLY+=("$path"); done < <(compgen "$1" -- "$current")
+  while IFS= read -r path; do COMPREPLY+=("$path"); done < <(compgen "$@" -- "$current")
   compopt -o filenames 2>/dev/null
 }
 
@@ -132,6 +133,7 @@ std::string zsh_values(const Values& values) {
   std::vector<std::string> actions;
   if (values.folders) actions.emplace_back("_files -/");
   if (values.files) actions.emplace_back("_files");
+  if (values.models) actions.emplace_back("_files -g \"*.gguf\"");  // and folders
   if (!values.words.empty() && actions.empty()) return cat("(", joined(values.words), ")");
   return actions.empty() ? " " : actions.front();
 }

@@ -23,8 +23,8 @@ namespace {
 
 po::options_description machine_options() {
   po::options_description d("Machine");
-  d.add_options()("target", po::value<std::string>()->value_name("DIR"),
-                  "the model folder, if it is not the first word")(
+  d.add_options()("target", po::value<std::string>()->value_name("MODEL"),
+                  "the model's folder or GGUF file, if it is not the first word")(
       "cpu-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
       "the type of activations on the CPU")(
@@ -33,7 +33,7 @@ po::options_description machine_options() {
       "kv-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
       "what keys and values are kept in; a GPU takes the model's type")(
-      "draft", po::value<std::string>()->value_name("DIR|none|self:TYPE"),
+      "draft", po::value<std::string>()->value_name("MODEL|none|self:TYPE"),
       "with this draft beside it; says whether it fits the target")(
       "target-weights",
       po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
@@ -136,7 +136,7 @@ int print_object(const EngineOptions& options) {
   }
   write_out(json_line(json));
   if (!runs) {
-    throw_failure(cat("model folder ", quote(options.target.string()),
+    throw_failure(cat("model ", quote(options.target.string()),
                       ": coppice cannot run it; \"cannot_run\" says why"));
   }
   if (!problem.empty()) refuse_pair(options, problem);
@@ -152,14 +152,14 @@ int info(const std::vector<std::string>& arguments) {
   po::positional_options_description positional;
   positional.add("dir", -1);
   po::variables_map values;
-  if (!parse(
-          arguments, machine_options(),
-          "coppice info [DIR] [options]: describe this machine and a model folder, and say what of "
-          "it coppice cannot run\n\n"
-          "COPPICE_CPU_ISA in the environment caps the instructions that the CPU's code uses:\n"
-          "sse4, avx2, avx512, avx512_bf16 or amx. COPPICE_CUDA_MODULE names the CUDA backend,\n"
-          "libcoppice_cuda.so, or its folder, if it is not where coppice was installed.\n",
-          values, hidden, positional)) {
+  if (!parse(arguments, machine_options(),
+             "coppice info [MODEL] [options]: describe this machine and a model, a Hugging Face "
+             "folder "
+             "or a GGUF file, and say what of it coppice cannot run\n\n"
+             "COPPICE_CPU_ISA in the environment caps the instructions that the CPU's code uses:\n"
+             "sse4, avx2, avx512, avx512_bf16 or amx. COPPICE_CUDA_MODULE names the CUDA backend,\n"
+             "libcoppice_cuda.so, or its folder, if it is not where coppice was installed.\n",
+             values, hidden, positional)) {
     return 0;
   }
   const bool json = wants_json(values);
@@ -168,12 +168,12 @@ int info(const std::vector<std::string>& arguments) {
   if (values.count("target") != 0) folders.push_back(text_in(values, "target"));
   const std::string draft = text_in(values, "draft");
   if (folders.empty()) {
-    if (values.count("draft") != 0) throw_usage("info --draft needs a target: coppice info DIR");
+    if (values.count("draft") != 0) throw_usage("info --draft needs a target: coppice info MODEL");
     if (json) return print_object({});
     write_out(describe_machine());
     return 0;
   }
-  if (folders.size() != 1) throw_usage("info takes one model folder: coppice info DIR");
+  if (folders.size() != 1) throw_usage("info takes one model: coppice info MODEL");
   EngineOptions options;
   options.target = folders.front();
   options.device = named("device", text_in(values, "device"), all_devices);
@@ -191,13 +191,16 @@ int info(const std::vector<std::string>& arguments) {
   std::string text = model.text + describe_machine();
   if (!model.runs) {
     write_out(text);
-    throw_failure(cat("model folder ", quote(options.target.string()),
+    throw_failure(cat("model ", quote(options.target.string()),
                       ": coppice cannot run it; the lines \"cannot run\" say why"));
   }
   const std::string problem = options.draft.empty() ? "" : pair_problem(options);
   if (!options.draft.empty()) {
     text += line("pair", problem.empty() ? "token ids mean the same to draft and target"
                                          : printable(problem));
+  }
+  if (is_stored_quantised(options.target)) {
+    text += line("on a GPU", "quantised weights become BF16 as they are loaded: 2 bytes a weight");
   }
   text += line("on the CPU", describe_cpu_types(options.target, options.cpu_dtype)) +
           line("--cpu-dtype bf16", describe_cpu_bf16());

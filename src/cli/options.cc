@@ -48,12 +48,13 @@ fs::path find_stories() {
 
 po::options_description cpu_model_options() {
   po::options_description d("Models");
-  d.add_options()(
-      "target", po::value<std::string>()->value_name("DIR"),
-      "Hugging Face folder of the target; with neither this nor --draft, the shipped pair "
-      "(beside the program, or in the folder that COPPICE_MODELS names)")(
-      "draft", po::value<std::string>()->value_name("DIR|none|self:TYPE"),
-      "folder of the draft; none for plain decoding; self:q4_k, or another of --draft-weights, for "
+  d.add_options()("target", po::value<std::string>()->value_name("MODEL"),
+                  "Hugging Face folder or GGUF file of the target; with neither this nor --draft, "
+                  "the shipped pair "
+                  "(beside the program, or in the folder that COPPICE_MODELS names)")(
+      "draft", po::value<std::string>()->value_name("MODEL|none|self:TYPE"),
+      "folder or GGUF file of the draft; none for plain decoding; self:q4_k, or another of "
+      "--draft-weights, for "
       "the target itself in fewer bits")(
       "target-weights",
       po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),

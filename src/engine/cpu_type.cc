@@ -50,10 +50,15 @@ std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_
     return cat("weights F16 kept as F32, as ", cpu::name_of(cpu::instruction_set()),
                " does not widen them, activations and sums F32");
   }
-  const bool integers = cpu_dtype == CpuDtype::automatic &&
-                        std::any_of(types.begin(), types.end(), is_quantised);
+  const bool integers =
+      cpu_dtype == CpuDtype::automatic && std::any_of(types.begin(), types.end(), is_quantised);
   return cat("weights ", stored, " as stored, activations and sums F32",
              integers ? ", 8 bits where activations meet quantised weights" : "");
+}
+
+bool is_stored_quantised(const std::filesystem::path& model) {
+  const std::set<std::string> types = stored_types(model);
+  return std::any_of(types.begin(), types.end(), is_quantised);
 }
 
 std::string describe_cpu_bf16() {

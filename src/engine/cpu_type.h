@@ -13,6 +13,9 @@ namespace coppice {
 /// The type of activations.
 DType cpu_type(CpuDtype cpu_dtype);
 
+/// Whether matrices of a model's files are in blocks of few bits.
+bool is_stored_quantised(const std::filesystem::path& model);
+
 /// For people, of this model: the types of weights, activations and sums.
 std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype);
 /// For people: what bf16 brings on this processor.

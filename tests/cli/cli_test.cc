@@ -319,7 +319,7 @@ TEST_F(Cli, SaysWhatWasProbablyMeant) {
   expect_error("generate --prompt It was", 2,
                "'was' belongs to no option; give a text to continue");
   expect_error("advise 4", 2, "'4' belongs to no option; give values as --option VALUE");
-  expect_error("info a b", 2, "one model folder");
+  expect_error("info a b", 2, "takes one model");
   expect_error("audit --samples 9223372036854775807", 2, "whole number from 1 to 100000000");
 }
 
@@ -423,7 +423,7 @@ TEST_F(Cli, Info) {
   const Result machine = run("info");
   EXPECT_EQ(machine.code, 0) << machine.err;
   EXPECT_EQ(machine.out.rfind("processor       ", 0), 0u) << machine.out;
-  expect_error("info a b", 2, "one model folder");
+  expect_error("info a b", 2, "takes one model");
   expect_error("info '" + folder("nowhere") + "'", 1, "nowhere");
 }
 

@@ -44,7 +44,7 @@ TEST_F(Info, SaysWhetherADraftFits) {
   EXPECT_NE(said.at("pair").at("error").get<std::string>().find("4096"), std::string::npos);
 
   expect_error("info --draft " + draft, 2, "needs a target");
-  expect_error("info " + target + " -m " + target, 2, "one model folder");
+  expect_error("info " + target + " -m " + target, 2, "takes one model");
   expect_error("info --format json --tree-size 0 " + target, 2, "tree-size 0");
 }
 

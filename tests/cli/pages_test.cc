@@ -114,8 +114,14 @@ TEST_F(Pages, BashCompletesValues) {
   std::ofstream(folder("a file")) << "x";
   EXPECT_EQ(bash({"generate", "--prompt-file", "a "}).size(), 2u);
   EXPECT_EQ(bash({"generate", "-m", "a "}), (Words{"a model"}));
+  std::ofstream(folder("a file.gguf")) << "x";
+  std::vector<std::string> models = bash({"generate", "-m", "a "});
+  std::sort(models.begin(), models.end());
+  EXPECT_EQ(models, (Words{"a file.gguf", "a model"}));
+  EXPECT_EQ(bash({"quantise", "--type", "q4_k"}), (Words{"q4_k_m"}));
   EXPECT_EQ(bash({"generate", "--model-draft", "non"}), (Words{"none"})) << "an alias";
-  EXPECT_EQ(bash({"info", "a "}), (Words{"a model"}));
+  EXPECT_EQ(bash({"info", "a m"}), (Words{"a model"}));
+  EXPECT_EQ(bash({"info", "a f"}), (Words{"a file.gguf"}));
 }
 
 TEST_F(Pages, ZshCompletesEveryOptionOfEveryCommand) {
@@ -141,6 +147,7 @@ TEST_F(Pages, ZshCompletesEveryOptionOfEveryCommand) {
 TEST_F(Pages, ZshOffersCommandsOfTwoWords) {
   const std::string script = run("completion zsh").out;
   EXPECT_NE(script.find("        '1:command:(compare merge)'"), std::string::npos);
+  EXPECT_NE(script.find(":MODEL:_files -g \"*.gguf\"'"), std::string::npos);
   EXPECT_NE(script.find("    help) _describe command commands ;;"), std::string::npos);
 }
 

@@ -25,12 +25,10 @@ inline std::vector<std::byte> random_blocks(WeightFormat format, std::uint64_t n
   std::vector<std::byte> blocks(bytes_of(format, numbers));
   for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 255u);
   const auto size = static_cast<std::size_t>(block_shape(format).bytes);
-  block_fields::Scales scales;
-  block_fields::read_scales(format, blocks.data(), scales);
   for (std::size_t block = 0; block < blocks.size(); block += size) {
     const std::byte* const d = block_fields::d_of(format, &blocks[block]);
     const auto at = static_cast<std::size_t>(d - blocks.data());
-    for (std::size_t half = 0; half < (scales.has_minima ? 2u : 1u); ++half) {
+    for (std::size_t half = 0; half < (block_fields::has_stored_minimum(format) ? 2u : 1u); ++half) {
       std::byte& upper = blocks[at + 2 * half + 1];
       const unsigned exponent = 5 + random() % 4;
       upper = (upper & std::byte{0x83}) | static_cast<std::byte>(exponent << 2);

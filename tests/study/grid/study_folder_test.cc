@@ -234,6 +234,12 @@ TEST(Fingerprint, SeesChangesOfAModel) {
   write_tiny_model(b.path(), model);
   EXPECT_NE(before, fingerprint_of_folder(b.path()));
   EXPECT_THROW(fingerprint_of_folder(a.path() / "nowhere"), Error);
+  write_file(a.path() / "one.gguf", "GGUF 1");
+  write_file(b.path() / "other.gguf", "GGUF 1");
+  const std::string file = fingerprint_of_folder(a.path() / "one.gguf");
+  EXPECT_EQ(file, fingerprint_of_folder(b.path() / "other.gguf"));
+  write_file(b.path() / "other.gguf", "GGUF 2");
+  EXPECT_NE(file, fingerprint_of_folder(b.path() / "other.gguf"));
 }
 
 }  // namespace

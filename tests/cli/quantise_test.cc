@@ -1,0 +1,123 @@
+// `coppice quantise`: the file runs as the model that it was made of.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command_runs.h"
+
+namespace coppice::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class Quantise : public Cli {
+ protected:
+  static std::string quoted(const fs::path& path) { return "'" + path.string() + "'"; }
+  /// The shipped target or draft as a file of a type.
+  std::string made(const std::string& which, const std::string& type) const {
+    const std::string file = folder((which + "." + type + ".gguf").c_str());
+    const Result r =
+        run("quantise " + quoted(stories() / which) + " " + quoted(file) + " --type " + type);
+    EXPECT_EQ(r.code, 0) << r.err;
+    EXPECT_EQ(r.out.rfind(file + ": ", 0), 0u) << r.out;
+    EXPECT_NE(r.out.find(" bits a weight: "), std::string::npos) << r.out;
+    return quoted(file);
+  }
+  /// Token ids of a greedy text.
+  Json tokens(const std::string& models) const {
+    const Result r = run("generate " + models +
+                         " --prompt 'The captain of the ship' --max-new-tokens 60 --format json");
+    EXPECT_EQ(r.code, 0) << models << "\n" << r.err;
+    return r.code == 0 ? Json::parse(r.out).at("tokens") : Json();
+  }
+};
+
+TEST_F(Quantise, TextsAreThoseOfTheFolderRoundedAsItIsLoaded) {
+  const std::string file = made("target", "q8_0");
+  const Json own = tokens("--target " + file + " --draft none --cpu-dtype f32");
+  EXPECT_EQ(own.size(), 60u);
+  EXPECT_EQ(own, tokens("--target " + quoted(stories() / "target") +
+                        " --target-weights q8_0 --draft none --cpu-dtype f32"));
+  const std::string coarse = made("target", "q4_0");
+  EXPECT_NE(own, tokens("--target " + coarse + " --draft none --cpu-dtype f32")) << "weights count";
+}
+
+TEST_F(Quantise, SpeculationWithQuantisedFilesChangesNoToken) {
+  for (const std::string type : {"q8_0", "q4_k_m"}) {
+    const std::string target = made("target", type), draft = made("draft", type);
+    const Json plain = tokens("--target " + target + " --draft none");
+    EXPECT_EQ(plain.size(), 60u);
+    EXPECT_EQ(tokens("--target " + target + " --draft " + draft), plain) << type;
+    EXPECT_EQ(tokens("--target " + target + " --draft " + draft + " --tree-size 32"), plain)
+        << type;
+  }
+}
+
+TEST_F(Quantise, FilesAreDescribedAsFiles) {
+  const std::string file = made("target", "q4_k_m");
+  const Result r = run("info " + file);
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(r.out.rfind("file            ", 0), 0u) << r.out;
+  EXPECT_NE(r.out.find("\ncoppice         runs this model\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("\non a GPU        quantised weights become BF16"), std::string::npos);
+  const Result plain = run("info " + quoted(stories() / "target"));
+  EXPECT_EQ(plain.out.rfind("folder          ", 0), 0u) << plain.out;
+  EXPECT_EQ(plain.out.find("\non a GPU"), std::string::npos) << "16 bits stay 16 bits";
+}
+
+// A file is known again by what is in it.
+TEST_F(Quantise, BatchesOfFilesAreResumed) {
+  const std::string target = made("target", "q8_0");
+  std::ofstream(folder("prompts")) << "The captain\nThe ship\n";
+  const std::string batch = "generate --batch " + quoted(folder("prompts")) +
+                            " --draft none --max-new-tokens 4 --output " + quoted(folder("texts"));
+  const Result first = run(batch + " --target " + target);
+  EXPECT_EQ(first.code, 0) << first.err;
+  const std::string texts = slurp(folder("texts"));
+  EXPECT_EQ(std::count(texts.begin(), texts.end(), '\n'), 2);
+  EXPECT_EQ(run(batch + " --target " + target).code, 0);
+  EXPECT_EQ(slurp(folder("texts")), texts);
+  expect_error(batch + " --target " + made("target", "q4_0"), 2,
+               "was made from another prompt, or with other options or models");
+}
+
+TEST_F(Quantise, RefusesInOneLine) {
+  const std::string draft = quoted(stories() / "draft"), out = folder("out.gguf");
+  const std::string call = "quantise " + draft + " ";
+  std::ofstream(out) << "mine";
+  expect_error(call + quoted(out), 1, "out.gguf: is there; name another file, or add --replace");
+  EXPECT_EQ(slurp(out), "mine");
+  EXPECT_EQ(run(call + quoted(out) + " --replace --type q8_0").code, 0);
+  EXPECT_EQ(run("info " + quoted(out)).code, 0);
+  expect_error("quantise " + quoted(out) + " " + quoted(out) + " --replace", 2,
+               "is the model itself");
+  expect_error("quantise " + quoted(out) + " " + quoted(folder("more.gguf")), 1,
+               "is quantised already, to Q8_0");
+  expect_error(call + quoted(folder("nowhere/out.gguf")), 1, "No such file or directory");
+  expect_error(call + quoted(folder(".")) + " --replace", 1, "Is a directory");
+  expect_error(call, 2, "quantise takes a model and a file");
+  expect_error(call + "a b", 2, "quantise takes a model and a file");
+  expect_error(call + quoted(folder("x.gguf")) + " --type q4_k_s", 2,
+               "--type 'q4_k_s' is unknown; did you mean q4_k_m?");
+  expect_error(call + quoted(folder("x.gguf")) + " --threads -1", 2, "--threads -1: use 0 to 1024");
+  expect_error("quantise " + quoted(folder("none")) + " " + quoted(folder("x.gguf")), 1,
+               "no such folder or GGUF file");
+  expect_error("quantize " + draft + " x", 2, "did you mean 'quantise'?");
+  EXPECT_FALSE(fs::exists(folder("x.gguf")));
+  // As on a disk that is full: nothing is left.
+  const Result full = run(call + quoted(folder("full.gguf")), "ulimit -f 64; trap '' XFSZ; ");
+  EXPECT_EQ(full.code, 1);
+  EXPECT_NE(full.err.find("full.gguf: File too large; free some space"), std::string::npos)
+      << full.err;
+  for (const auto& entry : fs::directory_iterator(folder("."))) {
+    EXPECT_EQ(entry.path().filename().string().find("full.gguf"), std::string::npos) << entry;
+  }
+}
+
+}  // namespace
+}  // namespace coppice::testing
