@@ -42,9 +42,11 @@ struct Score {
 Score score(const std::string& path, std::optional<WeightFormat> rounding, bool integers,
             int threads, const std::vector<TokenId>& text, std::int32_t window) {
   const auto device = make_cpu_device({.threads = threads, .integer_products = integers});
-  const auto model = Model::load(
-      path, *device,
-      {.max_rows = window, .max_logit_rows = window, .max_positions = window, .rounding = rounding});
+  const auto model = Model::load(path, *device,
+                                 {.max_rows = window,
+                                  .max_logit_rows = window,
+                                  .max_positions = window,
+                                  .rounding = rounding});
   KvPool pool(*device, model->kv_layout(window, 16));
   const auto vocab = static_cast<std::size_t>(model->config().vocab_size);
   std::vector<KvSlot> slots(static_cast<std::size_t>(window));  // every window's
@@ -57,8 +59,8 @@ Score score(const std::string& path, std::optional<WeightFormat> rounding, bool 
     std::vector<std::int32_t> rows;
     for (std::size_t r = 0; r < count; ++r) {
       const auto row = static_cast<std::int32_t>(r);
-      seen.push_back({std::span(slots).subspan(r, 1), row, static_cast<std::int32_t>(count), false,
-                      row});
+      seen.push_back(
+          {std::span(slots).subspan(r, 1), row, static_cast<std::int32_t>(count), false, row});
       rows.push_back(row);
     }
     const float* logits = model->forward(
@@ -85,8 +87,8 @@ int main(int argc, char** argv) try {
   int threads = 0;
   po::options_description options("perplexity");
   options.add_options()("help", "this")("model", po::value(&path), "a folder or a GGUF file")(
-      "text", po::value(&file), "UTF-8")(
-      "weights", po::value(&weights)->default_value("keep"), "what to round to, one after another")(
+      "text", po::value(&file), "UTF-8")("weights", po::value(&weights)->default_value("keep"),
+                                         "what to round to, one after another")(
       "window", po::value(&window)->default_value(512), "tokens that are scored together")(
       "tokens", po::value(&tokens)->default_value(20000), "of the text, at most")(
       "threads", po::value(&threads)->default_value(2), "of the CPU");
@@ -96,7 +98,8 @@ int main(int argc, char** argv) try {
     throw_usage("name --model and --text; a window has at least 2 tokens");
   }
   std::vector<TokenId> text = Tokenizer::load(path)->encode(
-      read_file(file, "name a text", std::uintmax_t{64} << 20).substr(0, std::size_t{6} * static_cast<std::size_t>(tokens)));
+      read_file(file, "name a text", std::uintmax_t{64} << 20)
+          .substr(0, std::size_t{6} * static_cast<std::size_t>(tokens)));
   text.resize(std::min(text.size(), static_cast<std::size_t>(tokens)));
   std::printf("%-10s %-12s %12s %10s %10s\n", "weights", "activations", "perplexity", "tokens",
               "tokens/s");

@@ -22,21 +22,6 @@ float whole(float value) {
   return (value + shift) - shift;
 }
 
-/// To the nearest binary16, ties to even; beyond its range infinite.
-std::uint16_t half_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = bits >> 16 & 0x8000u;
-  const float magnitude = std::abs(value);
-  if (magnitude >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7c00u);
-  if (magnitude < 0x1p-14f) {
-    const float steps = whole(magnitude * 0x1p24f);
-    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps));
-  }
-  const std::uint32_t positive = bits & 0x7fffffffu;
-  const std::uint32_t rounded = positive + 0xfffu + (positive >> 13 & 1u);
-  return static_cast<std::uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
-}
-
 /// Writes a half and returns what it stands for.
 float put_half(float value, std::byte* to) {
   const std::uint16_t half = half_of(value);
@@ -234,6 +219,20 @@ void quantise_q6_k(const float* x, std::byte* block) {
 }
 
 }  // namespace
+
+std::uint16_t half_of(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u;
+  const float magnitude = std::abs(value);
+  if (magnitude >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (magnitude < 0x1p-14f) {
+    const float steps = whole(magnitude * 0x1p24f);
+    return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(steps));
+  }
+  const std::uint32_t positive = bits & 0x7fffffffu;
+  const std::uint32_t rounded = positive + 0xfffu + (positive >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | ((rounded >> 13) - (112u << 10)));
+}
 
 void quantise(WeightFormat format, std::span<const float> numbers, std::byte* blocks) {
   const BlockShape shape = block_shape(format);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -20,5 +21,8 @@ inline constexpr std::array made_weight_formats = {WeightFormat::q8_0, WeightFor
 /// minima of q4_k and q6_k are searched for: of some candidates the least squares, weighted by
 /// magnitude.
 void quantise(WeightFormat format, std::span<const float> numbers, std::byte* blocks);
+
+/// The nearest IEEE binary16, ties to even; beyond its range infinite.
+std::uint16_t half_of(float value);
 
 }  // namespace coppice

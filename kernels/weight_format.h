@@ -53,11 +53,10 @@ enum class WeightFormat : std::uint8_t {
 };
 
 inline constexpr std::array all_weight_formats = {
-    WeightFormat::f32,  WeightFormat::f16,  WeightFormat::bf16,   WeightFormat::q8_0,
-    WeightFormat::q4_0, WeightFormat::q4_1, WeightFormat::q5_0,   WeightFormat::q5_1,
-    WeightFormat::q2_k, WeightFormat::q3_k, WeightFormat::q4_k,   WeightFormat::q5_k,
-    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs,
-    WeightFormat::int4};
+    WeightFormat::f32,  WeightFormat::f16,    WeightFormat::bf16,   WeightFormat::q8_0,
+    WeightFormat::q4_0, WeightFormat::q4_1,   WeightFormat::q5_0,   WeightFormat::q5_1,
+    WeightFormat::q2_k, WeightFormat::q3_k,   WeightFormat::q4_k,   WeightFormat::q5_k,
+    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs, WeightFormat::int4};
 
 /// Numbers of one block, neighbours along `in`, and its bytes.
 struct BlockShape {

@@ -12,6 +12,7 @@
 #include "models/config_fields.h"
 #include "models/families/family.h"
 #include "models/gguf/gguf_file.h"
+#include "models/packed_checkpoint.h"
 #include "models/settings/setting_file.h"
 #include "models/settings/special_ids.h"
 
@@ -76,14 +77,7 @@ void check_parts(const Fields& fields, const Json& defaults, ModelConfig& config
     config.unsupported.push_back(cat(part, " (", name, value->is_structured() ? "" : " ",
                                      value->is_structured() ? "" : shown(*value), ")"));
   }
-  if (const Json* quantized = fields.find("quantization_config")) {
-    std::string method;
-    if (quantized->is_object() && quantized->contains("quant_method")) {
-      method = " by " + shown((*quantized)["quant_method"]);
-    }
-    config.unsupported.push_back(
-        cat("quantised weights", method, " (coppice reads F32, F16 and BF16)"));
-  }
+  read_packing(fields, config);
 }
 
 void read_shapes(const Fields& fields, ModelConfig& config) {

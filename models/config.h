@@ -42,6 +42,13 @@ struct LayerSpec {
   static constexpr std::int32_t no_rope = -1;
 };
 
+/// How a folder's matrices are packed (packed_checkpoint.h).
+struct WeightPacking {
+  enum class Kind { none, awq, gptq, int4, fp8 } kind = Kind::none;
+  std::int64_t group = 0;  ///< inputs that share a scale; 0: a whole row
+  bool zeros_less_one = false;
+};
+
 /// Shapes and constants of a model.
 struct ModelConfig {
   std::string architecture;  ///< e.g. LlamaForCausalLM
@@ -63,8 +70,9 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  ///< of o_proj
   bool mlp_bias = false;
-  bool one_based_norms = false;     ///< norms are stored as w and used as 1 + w
-  bool fused_projections = false;   ///< stored as qkv_proj and gate_up_proj
+  bool one_based_norms = false;    ///< norms are stored as w and used as 1 + w
+  bool fused_projections = false;  ///< stored as qkv_proj and gate_up_proj
+  WeightPacking packing;
   TokenId bos_token = -1;           ///< -1: none
   std::vector<TokenId> eos_tokens;  ///< without repetition
   /// What coppice cannot run of this model, one sentence each; empty: nothing.

@@ -95,6 +95,7 @@ StoredWeights::Tensor found(const WeightSource& source, const std::string& name,
   if (!format) {
     std::string known;
     for (const WeightFormat one : all_weight_formats) {
+      if (one == WeightFormat::int4) continue;  // no type of files
       known += cat(known.empty() ? "" : ", ", name_of(one));
     }
     throw_failure(cat(file, ": tensor ", name, " has the type ", tensor->dtype,

@@ -5,6 +5,7 @@
 #include "models/checkpoint.h"
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_weights.h"
+#include "models/packed_checkpoint.h"
 
 namespace coppice {
 
@@ -23,7 +24,10 @@ std::optional<WeightFormat> format_named(std::string_view dtype) {
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model) {
   if (is_gguf(model)) return open_gguf_weights(model);
-  return std::make_unique<Checkpoint>(model);
+  auto checkpoint = std::make_unique<Checkpoint>(model);
+  const WeightPacking packing = read_config(model).packing;
+  if (packing.kind == WeightPacking::Kind::none) return checkpoint;
+  return unpacked(std::move(checkpoint), packing);
 }
 
 }  // namespace coppice

@@ -116,10 +116,10 @@ class Loader {
 
   void count(const Tensor& tensor) {
     bytes_done_ += static_cast<std::int64_t>(tensor.stored->bytes);
-    const auto stored = static_cast<double>(tensor.stored->bytes) /
-                        static_cast<double>(tensor.stored->elements());
-    bytes_expected_ = std::max(bytes_expected_,
-                               static_cast<std::int64_t>(static_cast<double>(parameters_) * stored));
+    const auto stored =
+        static_cast<double>(tensor.stored->bytes) / static_cast<double>(tensor.stored->elements());
+    bytes_expected_ = std::max(
+        bytes_expected_, static_cast<std::int64_t>(static_cast<double>(parameters_) * stored));
   }
 
   void report() const {

@@ -14,7 +14,7 @@ namespace coppice::cpu {
 
 class Workers;
 
-void embed(const void* table, WeightFormat format, std::int64_t hidden, std::span<const TokenId> tokens,
-           float scale, float* out, Workers& workers);
+void embed(const void* table, WeightFormat format, std::int64_t hidden,
+           std::span<const TokenId> tokens, float scale, float* out, Workers& workers);
 
 }  // namespace coppice::cpu

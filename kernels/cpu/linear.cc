@@ -101,7 +101,9 @@ struct LinearEngine::Impl {
     std::int64_t first = 0;
     while (!parts.empty()) {
       std::size_t count = parts.size();
-      const auto is_plain = [](const LinearPart& part) { return dtype_of(part.format).has_value(); };
+      const auto is_plain = [](const LinearPart& part) {
+        return dtype_of(part.format).has_value();
+      };
       if (!onednn && !std::all_of(parts.begin(), parts.end(), is_plain)) {
         count = 1;
         while (count < parts.size() && parts[count].format == parts.front().format) ++count;
@@ -157,9 +159,8 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   packed->max_rows = max_rows;
   packed->parts = impl_->pack(parts, in_features);
   packed->most_own_rows =
-      impl_->onednn
-          ? impl_->onednn->most_streamed_rows(packed->parts.front().blocks, !bias.empty())
-          : max_rows;
+      impl_->onednn ? impl_->onednn->most_streamed_rows(packed->parts.front().blocks, !bias.empty())
+                    : max_rows;
   return packed;
 }
 
@@ -167,8 +168,8 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
                        bool accumulate) {
   const auto& packed = static_cast<const PackedWeights&>(weights);
   if (packed.owner != impl_.get() || rows < 1 || rows > packed.max_rows) {
-    throw_failure(cat("linear layer of ", packed.out_features(), " x ", packed.in_features(), ": ", rows,
-                      " rows, packed for 1 to ", packed.max_rows,
+    throw_failure(cat("linear layer of ", packed.out_features(), " x ", packed.in_features(), ": ",
+                      rows, " rows, packed for 1 to ", packed.max_rows,
                       packed.owner == impl_.get() ? "" : " on another device"));
   }
   const std::int64_t in = packed.in_features(), out_features = packed.out_features();

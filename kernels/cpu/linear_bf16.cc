@@ -82,8 +82,7 @@ COPPICE_BF16 void block_rows(const std::uint16_t* w, const LinearProduct& p, std
   for (int v = 0; v < kVectors; ++v) {
     const std::int64_t first = column + 16 * v;
     if (first >= out) break;
-    const auto mask =
-        static_cast<__mmask16>(out - first >= 16 ? 0xffff : (1 << (out - first)) - 1);
+    const auto mask = static_cast<__mmask16>(out - first >= 16 ? 0xffff : (1 << (out - first)) - 1);
     const __m512 bias =
         p.bias != nullptr ? _mm512_maskz_loadu_ps(mask, p.bias + first) : _mm512_setzero_ps();
 #pragma GCC unroll 8

@@ -218,8 +218,9 @@ void blocks(const LinearProduct& p, std::int64_t block_begin, std::int64_t block
       chunk.tiles = groups * static_cast<int>(block_width / columns_of(rows / groups));
       chunk.fetch_end = weights + block_end * p.weights.block_bytes();
       // With one tile the weights come in order, and are fetched a little ahead.
-      const std::int64_t inputs =
-          dequantises ? kExpandedInputs : chunk.tiles == 1 ? in : kChunkBytes / input_bytes;
+      const std::int64_t inputs = dequantises        ? kExpandedInputs
+                                  : chunk.tiles == 1 ? in
+                                                     : kChunkBytes / input_bytes;
       for (; chunk.begin < in; chunk.begin = chunk.end) {
         chunk.end = std::min(in, chunk.begin + inputs);
         if constexpr (dequantises) {

@@ -74,8 +74,8 @@ DeviceBuffer reserve(std::size_t bytes, const char* purpose) {
   require_available(bytes, purpose);  // so that the sum below cannot overflow
   const std::size_t rounded = (bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
   const std::size_t mapped = rounded + huge_page_bytes;
-  void* const room = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const room =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) throw_out_of_memory(bytes, available_memory(), purpose);
   // What lies before and behind the whole pages goes back.
   auto* const begin = static_cast<std::byte*>(room);

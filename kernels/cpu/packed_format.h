@@ -42,10 +42,10 @@ struct PackedFormat {
 
   constexpr std::int32_t groups() const { return sub_scales == SubScales::none ? 1 : 8; }
   constexpr std::int64_t super_inputs() const { return groups() * group_inputs; }
-  constexpr std::int32_t scales_of_group() const { return static_cast<std::int32_t>(group_inputs) / shared; }
-  constexpr std::int64_t header_bytes() const {
-    return strip_width * (zeros ? 3 : minima ? 4 : 2);
+  constexpr std::int32_t scales_of_group() const {
+    return static_cast<std::int32_t>(group_inputs) / shared;
   }
+  constexpr std::int64_t header_bytes() const { return strip_width * (zeros ? 3 : minima ? 4 : 2); }
   constexpr std::int64_t scale_bytes() const {
     if (sub_scales == SubScales::none) return 0;
     const bool both = minima && sub_scales == SubScales::whole_bytes;

@@ -141,9 +141,10 @@ bool pack_strips(std::span<const LinearPart> parts, Share blocks, WeightBlocks& 
       const std::int64_t begin = std::max(first, part_begin);
       const std::int64_t end = std::min(first + block_width, part_begin + part.out_features);
       if (begin < end) {
-        part.data.read(static_cast<std::size_t>((begin - part_begin) * row_bytes),
-                       std::span(stored).subspan(static_cast<std::size_t>((begin - first) * row_bytes),
-                                                 static_cast<std::size_t>((end - begin) * row_bytes)));
+        part.data.read(
+            static_cast<std::size_t>((begin - part_begin) * row_bytes),
+            std::span(stored).subspan(static_cast<std::size_t>((begin - first) * row_bytes),
+                                      static_cast<std::size_t>((end - begin) * row_bytes)));
         filled = end - first;
       }
       part_begin += part.out_features;
@@ -158,8 +159,8 @@ bool pack_strips(std::span<const LinearPart> parts, Share blocks, WeightBlocks& 
                  packed.data.as<std::byte>() + block * packed.block_bytes() + strip * bytes);
     }
     non_finite = non_finite ||
-                 has_non_finite_scale(format, std::span(stored).first(static_cast<std::size_t>(
-                                                  filled * row_bytes)));
+                 has_non_finite_scale(
+                     format, std::span(stored).first(static_cast<std::size_t>(filled * row_bytes)));
   }
   return non_finite;
 }
@@ -189,8 +190,8 @@ WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, Wei
   workers.run(shares, static_cast<int>(shares), [&](std::int64_t item, int) {
     try {
       const Share share = share_of(count, item, shares);
-      const bool non_finite = plain ? pack_plain(parts, *plain, share, packed)
-                                    : pack_strips(parts, share, packed);
+      const bool non_finite =
+          plain ? pack_plain(parts, *plain, share, packed) : pack_strips(parts, share, packed);
       const std::lock_guard lock(mutex);
       packed.non_finite = packed.non_finite || non_finite;
     } catch (...) {

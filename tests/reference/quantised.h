@@ -28,7 +28,8 @@ inline std::vector<std::byte> random_blocks(WeightFormat format, std::uint64_t n
   for (std::size_t block = 0; block < blocks.size(); block += size) {
     const std::byte* const d = block_fields::d_of(format, &blocks[block]);
     const auto at = static_cast<std::size_t>(d - blocks.data());
-    for (std::size_t half = 0; half < (block_fields::has_stored_minimum(format) ? 2u : 1u); ++half) {
+    for (std::size_t half = 0; half < (block_fields::has_stored_minimum(format) ? 2u : 1u);
+         ++half) {
       std::byte& upper = blocks[at + 2 * half + 1];
       const unsigned exponent = 5 + random() % 4;
       upper = (upper & std::byte{0x83}) | static_cast<std::byte>(exponent << 2);
