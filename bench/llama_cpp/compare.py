@@ -451,9 +451,15 @@ def main():
     parser.add_argument("--attempts", type=int, default=6, help="at one measurement")
     parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine")
     parser.add_argument("--out", help="write everything as JSON too")
+    parser.add_argument("--gguf", help="compare both on this GGUF file instead: prompts and plain decoding")
+    parser.add_argument("--gguf-threads", type=int, nargs="+", default=[1, 2], help="with --gguf, one after another")
+    parser.add_argument("--prompt-tokens", type=int, default=256, help="with --gguf")
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder:
+        if args.gguf:
+            import same_file  # needs this module itself
+            return same_file.main(args, pathlib.Path(folder))
         bench = Bench(args, pathlib.Path(folder))
         packages = ["gguf", "sentencepiece"] + ["llama-cpp-python"] * (args.llama is None)
         versions = {p: version_of(p) for p in packages}

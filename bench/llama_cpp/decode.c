@@ -261,18 +261,21 @@ int main(int argc, char** argv) {
       continue;
     }
     // The first passes allocate and page the weights in: they are made once and thrown away.
-    double seconds = 0;
+    double seconds = 0, prefill_seconds = 0;
     struct chain_counts counts;
     for (; warm < 2; ++warm) {
       const int these = warm == 0 && fresh > 8 ? 8 : fresh;
       memset(&counts, 0, sizeof counts);
+      const double begin = now();
       prefill(&target, ids, prompt);
+      llama_synchronize(target.context);
+      prefill_seconds = now() - begin;
       if (o.draft) prefill(&draft, ids, prompt);
       seconds = o.draft ? chained(&target, &draft, o.chain, ids[prompt - 1], out, these, &counts)
                         : plain(&target, ids[prompt - 1], out, these);
     }
     warm = 1;
-    printf("{\"seconds\": %.9f, ", seconds);
+    printf("{\"seconds\": %.9f, \"prefill_seconds\": %.9f, ", seconds, prefill_seconds);
     if (o.draft) {
       printf("\"target_passes\": %d, \"drafted\": %d, \"accepted\": %d, ", counts.target_passes,
              counts.drafted, counts.accepted);

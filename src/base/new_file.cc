@@ -67,6 +67,11 @@ void NewFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void NewFile::finish(Existing existing) {
+  struct stat old = {};
+  if (existing == Existing::replace && ::stat(place_.c_str(), &old) == 0 &&
+      ::fchmod(file_.get(), old.st_mode & 0777) != 0) {
+    throw_write_failure(path_, errno, free_space);
+  }
   if (::fsync(file_.get()) != 0) throw_write_failure(path_, errno, free_space);
   const unsigned flags = existing == Existing::refuse ? RENAME_NOREPLACE : 0;
   int moved = ::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, place_.c_str(), flags);

@@ -31,8 +31,9 @@ class NewFile {
 
   /// Bytes that nobody writes are 0. Throws Error(failure).
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  /// Waits until all is on the disk, and gives the file its name. Throws Error(failure), with
-  /// Existing::refuse also if the name was taken meanwhile.
+  /// Waits until all is on the disk, and gives the file its name; one that it replaces leaves its
+  /// permissions. Throws Error(failure), with Existing::refuse also if the name was taken
+  /// meanwhile.
   void finish(Existing existing);
 
  private:
