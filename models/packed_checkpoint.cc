@@ -19,7 +19,7 @@ namespace coppice {
 namespace {
 
 using Json = nlohmann::json;
-using Kind = WeightPacking::Kind;
+using Packed = WeightPacking::Kind;
 
 constexpr std::int64_t block_numbers = 32;
 constexpr std::uint64_t fp8_tile = 128;
@@ -49,19 +49,19 @@ class Unpacked final : public WeightSource {
       : source_(std::move(source)), packing_(packing) {
     const std::vector<std::string> names = source_->names();
     for (const std::string& name : names) {
-      const std::string_view suffix = packing.kind == Kind::int4  ? ".weight_packed"
-                                      : packing.kind == Kind::fp8 ? ".weight"
-                                                                  : ".qweight";
+      const std::string_view suffix = packing.kind == Packed::int4  ? ".weight_packed"
+                                      : packing.kind == Packed::fp8 ? ".weight"
+                                                                    : ".qweight";
       if (!name.ends_with(suffix)) continue;
       const std::string stem = name.substr(0, name.size() - suffix.size());
       const StoredTensor& stored = *source_->find(name);
-      if (packing.kind == Kind::fp8 && stored.dtype != "F8_E4M3") continue;
+      if (packing.kind == Packed::fp8 && stored.dtype != "F8_E4M3") continue;
       require(stored.shape.size() == 2, name, "is no matrix");
       Made made;
       made.stem = stem;
       made.tensor.shape = shape_of(stored);
       made.format = WeightFormat::f32;
-      if (packing.kind != Kind::fp8 && made.tensor.shape[1] % block_numbers == 0 &&
+      if (packing.kind != Packed::fp8 && made.tensor.shape[1] % block_numbers == 0 &&
           !is_shuffled(stem, made.tensor.shape[1])) {
         made.format = WeightFormat::int4;
       }
@@ -108,9 +108,9 @@ class Unpacked final : public WeightSource {
   };
 
   std::string packed_name(const std::string& stem) const {
-    return stem + (packing_.kind == Kind::int4  ? ".weight_packed"
-                   : packing_.kind == Kind::fp8 ? ".weight"
-                                                : ".qweight");
+    return stem + (packing_.kind == Packed::int4  ? ".weight_packed"
+                   : packing_.kind == Packed::fp8 ? ".weight"
+                                                  : ".qweight");
   }
 
   /// Whether a tensor is one of those that a matrix is made of.
@@ -132,11 +132,11 @@ class Unpacked final : public WeightSource {
 
   std::vector<std::uint64_t> shape_of(const StoredTensor& stored) const {
     switch (packing_.kind) {
-      case Kind::awq:
+      case Packed::awq:
         return {8 * stored.shape[1], stored.shape[0]};
-      case Kind::gptq:
+      case Packed::gptq:
         return {stored.shape[1], 8 * stored.shape[0]};
-      case Kind::int4:
+      case Packed::int4:
         return {stored.shape[0], 8 * stored.shape[1]};
       default:
         return stored.shape;
@@ -213,7 +213,7 @@ class Unpacked final : public WeightSource {
     const auto nibble = [](std::uint32_t word, std::uint64_t i) {
       return static_cast<std::uint8_t>(word >> 4 * i & 15u);
     };
-    if (packing_.kind == Kind::int4) {
+    if (packing_.kind == Packed::int4) {
       const auto numbers = words(packed, m.out, m.in / 8);
       for (std::uint64_t i = 0; i < m.numbers.size(); ++i)
         m.numbers[i] = nibble(numbers[i / 8], i % 8);
@@ -233,7 +233,7 @@ class Unpacked final : public WeightSource {
     require(m.out % 8 == 0, packed, cat("has ", m.out, " outputs, no multiple of 8"));
     const auto zeros = words(made.stem + ".qzeros", m.groups, m.out / 8);
     static constexpr std::uint64_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};  // of output 8 k + i
-    const bool awq = packing_.kind == Kind::awq;
+    const bool awq = packing_.kind == Packed::awq;
     for (std::uint64_t g = 0; g < m.groups; ++g) {
       for (std::uint64_t o = 0; o < m.out; ++o) {
         m.scales[o * m.groups + g] = scales[g * m.out + o];
@@ -323,7 +323,7 @@ class Unpacked final : public WeightSource {
       bytes = blocks_of(int4_of(made));
     } else {
       const std::vector<float> values =
-          packing_.kind == Kind::fp8 ? fp8_numbers(made) : numbers_of(int4_of(made));
+          packing_.kind == Packed::fp8 ? fp8_numbers(made) : numbers_of(int4_of(made));
       const auto from = std::as_bytes(std::span(values));
       bytes.assign(from.begin(), from.end());
     }
@@ -365,13 +365,13 @@ std::string read_groups(const Json& object, WeightPacking& packing) {
   const Json& weights = group["weights"];
   const std::int64_t bits = number_in(weights, "num_bits", 0);
   if (format == "pack-quantized" && bits == 4) {
-    packing.kind = Kind::int4;
+    packing.kind = Packed::int4;
     packing.group = std::max<std::int64_t>(0, number_in(weights, "group_size", 0));
     return "";
   }
   if ((format == "float-quantized" || format == "naive-quantized") && bits == 8 &&
       text_in(weights, "type") == "float") {
-    packing.kind = Kind::fp8;
+    packing.kind = Packed::fp8;
     return "";
   }
   return cat("format ", quote(format), " of ", bits, " bits");
@@ -388,17 +388,17 @@ std::string read_method(const Json& object, WeightPacking& packing) {
     if (!version.empty() && version != "gemm" && version != "GEMM") {
       return cat("AWQ of version ", quote(version));
     }
-    packing.kind = Kind::awq;
+    packing.kind = Packed::awq;
     return "";
   }
   if (method == "gptq") {
     if (bits != 4) return cat("GPTQ of ", bits, " bits");
-    packing.kind = Kind::gptq;
+    packing.kind = Packed::gptq;
     packing.zeros_less_one = text_in(object, "checkpoint_format") != "gptq_v2";
     return "";
   }
   if (method == "fp8") {
-    packing.kind = Kind::fp8;
+    packing.kind = Packed::fp8;
     return "";
   }
   if (method == "compressed-tensors") return read_groups(object, packing);

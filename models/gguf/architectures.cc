@@ -6,7 +6,7 @@
 namespace coppice {
 namespace {
 
-constexpr GgufArchitecture known[] = {
+constexpr GgufArchitecture known_architectures[] = {
     {"llama", "LlamaForCausalLM", "llama"},         {"qwen2", "Qwen2ForCausalLM", "qwen2"},
     {"qwen3", "Qwen3ForCausalLM", "qwen3"},         {"gemma2", "Gemma2ForCausalLM", "gemma2"},
     {"gemma3", "Gemma3ForCausalLM", "gemma3_text"}, {"phi3", "Phi3ForCausalLM", "phi3"},
@@ -14,8 +14,9 @@ constexpr GgufArchitecture known[] = {
 };
 
 const GgufArchitecture* found(auto matches) {
-  const auto* const one = std::find_if(std::begin(known), std::end(known), matches);
-  return one == std::end(known) ? nullptr : one;
+  const auto* const one =
+      std::find_if(std::begin(known_architectures), std::end(known_architectures), matches);
+  return one == std::end(known_architectures) ? nullptr : one;
 }
 
 }  // namespace

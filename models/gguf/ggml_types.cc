@@ -7,7 +7,7 @@ namespace coppice {
 namespace {
 
 using F = WeightFormat;
-constexpr GgmlType known[] = {
+constexpr GgmlType known_types[] = {
     {0, "F32", 1, 4, F::f32},
     {1, "F16", 1, 2, F::f16},
     {2, "Q4_0", 32, 18, F::q4_0},
@@ -48,13 +48,13 @@ constexpr GgmlType known[] = {
 
 const GgmlType* ggml_type(std::uint32_t number) {
   const auto* const found =
-      std::find_if(std::begin(known), std::end(known),
+      std::find_if(std::begin(known_types), std::end(known_types),
                    [&](const GgmlType& type) { return type.number == number; });
-  return found == std::end(known) ? nullptr : found;
+  return found == std::end(known_types) ? nullptr : found;
 }
 
 const GgmlType& ggml_type(WeightFormat format) {
-  return *std::find_if(std::begin(known), std::end(known),
+  return *std::find_if(std::begin(known_types), std::end(known_types),
                        [&](const GgmlType& type) { return type.format == format; });
 }
 

@@ -19,7 +19,7 @@ std::uint64_t aligned(std::uint64_t offset) {
 }
 
 /// A file's number of each type of values.
-enum class Kind : std::uint32_t { u32 = 4, i32 = 5, f32 = 6, boolean = 7, text = 8, list = 9 };
+enum class ValueKind : std::uint32_t { u32 = 4, i32 = 5, f32 = 6, boolean = 7, text = 8, list = 9 };
 
 class Header {
  public:
@@ -43,11 +43,11 @@ class Header {
   }
 
  private:
-  static Kind kind_of(std::uint32_t) { return Kind::u32; }
-  static Kind kind_of(std::int32_t) { return Kind::i32; }
-  static Kind kind_of(float) { return Kind::f32; }
-  static Kind kind_of(bool) { return Kind::boolean; }
-  static Kind kind_of(const std::string&) { return Kind::text; }
+  static ValueKind kind_of(std::uint32_t) { return ValueKind::u32; }
+  static ValueKind kind_of(std::int32_t) { return ValueKind::i32; }
+  static ValueKind kind_of(float) { return ValueKind::f32; }
+  static ValueKind kind_of(bool) { return ValueKind::boolean; }
+  static ValueKind kind_of(const std::string&) { return ValueKind::text; }
 
   void plain(const std::string& value) { text(value); }
   void plain(bool value) { number(static_cast<std::uint8_t>(value)); }
@@ -63,7 +63,7 @@ class Header {
   }
   template <typename Item>
   void typed(const std::vector<Item>& items) {
-    number(Kind::list);
+    number(ValueKind::list);
     number(kind_of(Item()));
     number(std::uint64_t{items.size()});
     for (const auto& item : items) plain(static_cast<const Item&>(item));

@@ -31,7 +31,7 @@ constexpr std::string_view deepseek3_words =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-constexpr PreTokenizing known[] = {
+constexpr PreTokenizing known_rules[] = {
     {.names = {"llama-bpe", "llama3", "llama-v3"},
      .splits = {llama3_words},
      .ignores_merges = true,
@@ -52,18 +52,18 @@ constexpr PreTokenizing known[] = {
 
 const PreTokenizing* pre_tokenizing(std::string_view name) {
   const auto* const found =
-      std::find_if(std::begin(known), std::end(known), [&](const PreTokenizing& rules) {
+      std::find_if(std::begin(known_rules), std::end(known_rules), [&](const PreTokenizing& rules) {
         return !name.empty() &&
                std::find(rules.names.begin(), rules.names.end(), name) != rules.names.end();
       });
-  return found == std::end(known) ? nullptr : found;
+  return found == std::end(known_rules) ? nullptr : found;
 }
 
-std::span<const PreTokenizing> all_pre_tokenizings() { return known; }
+std::span<const PreTokenizing> all_pre_tokenizings() { return known_rules; }
 
 std::string pre_tokenizer_names() {
   std::string all;
-  for (const PreTokenizing& rules : known) {
+  for (const PreTokenizing& rules : known_rules) {
     for (const std::string_view name : rules.names) {
       if (!name.empty()) all += cat(all.empty() ? "" : ", ", name);
     }

@@ -35,9 +35,9 @@ std::string with_spaces(std::string_view piece) {
   return out;
 }
 
-class MetadataWriter {
+class TokenizerWriter {
  public:
-  MetadataWriter(const fs::path& dir, const ModelConfig& config)
+  TokenizerWriter(const fs::path& dir, const ModelConfig& config)
       : dir_(dir),
         config_(config),
         settings_(read_tokenizer_settings(dir)),
@@ -226,7 +226,7 @@ class MetadataWriter {
 }  // namespace
 
 TokenizerMetadata tokenizer_metadata(const fs::path& dir, const ModelConfig& config) {
-  return MetadataWriter(dir, config).write();
+  return TokenizerWriter(dir, config).write();
 }
 
 }  // namespace coppice

@@ -18,7 +18,7 @@
 namespace coppice {
 namespace {
 
-using Kind = WeightPacking::Kind;
+using Packed = WeightPacking::Kind;
 
 constexpr std::size_t out = 24, in = 96, group = 32, groups = in / group;
 
@@ -130,19 +130,19 @@ class PackedCheckpoints : public ::testing::Test {
 
 TEST_F(PackedCheckpoints, OfAwq) {
   const Matrix m(true, random_);
-  expect_is(m, read(*open(awq_or_gptq(m, true, 0), {Kind::awq, group, false}), "INT4"));
+  expect_is(m, read(*open(awq_or_gptq(m, true, 0), {Packed::awq, group, false}), "INT4"));
 }
 
 TEST_F(PackedCheckpoints, OfGptqInBothVersions) {
   const Matrix m(true, random_);
-  expect_is(m, read(*open(awq_or_gptq(m, false, 1), {Kind::gptq, group, true}), "INT4"));
-  expect_is(m, read(*open(awq_or_gptq(m, false, 0), {Kind::gptq, group, false}), "INT4"));
+  expect_is(m, read(*open(awq_or_gptq(m, false, 1), {Packed::gptq, group, true}), "INT4"));
+  expect_is(m, read(*open(awq_or_gptq(m, false, 0), {Packed::gptq, group, false}), "INT4"));
   // A g_idx that says what places say changes nothing.
   auto tensors = awq_or_gptq(m, false, 1);
   std::vector<std::uint32_t> index(in);
   for (std::size_t i = 0; i < in; ++i) index[i] = static_cast<std::uint32_t>(i / group);
   tensors.push_back({"x.g_idx", "I32", {in}, i32(index)});
-  expect_is(m, read(*open(tensors, {Kind::gptq, group, true}), "INT4"));
+  expect_is(m, read(*open(tensors, {Packed::gptq, group, true}), "INT4"));
 }
 
 TEST_F(PackedCheckpoints, OfGptqWithInputsInAnyGroup) {
@@ -151,7 +151,7 @@ TEST_F(PackedCheckpoints, OfGptqWithInputsInAnyGroup) {
   std::vector<std::uint32_t> index(in);
   for (std::size_t i = 0; i < in; ++i) index[i] = static_cast<std::uint32_t>((i * 7 + 3) % groups);
   tensors.push_back({"x.g_idx", "I32", {in}, i32(index)});
-  const auto values = read(*open(tensors, {Kind::gptq, group, true}), "F32");
+  const auto values = read(*open(tensors, {Packed::gptq, group, true}), "F32");
   for (std::size_t o = 0; o < out; ++o) {
     for (std::size_t i = 0; i < in; ++i) {
       ASSERT_EQ(values[o * in + i], m.value(o, i, index[i])) << o << ", " << i;
@@ -179,7 +179,7 @@ TEST_F(PackedCheckpoints, OfFourBitsOfCompressedTensors) {
       }
       tensors.push_back({"x.weight_zero_point", "I32", {out / 8, groups}, i32(words)});
     }
-    expect_is(m, read(*open(tensors, {Kind::int4, group, false}), "INT4"));
+    expect_is(m, read(*open(tensors, {Packed::int4, group, false}), "INT4"));
   }
 }
 
@@ -203,7 +203,7 @@ TEST_F(PackedCheckpoints, OfFp8ByTensorRowAndTile) {
     const auto source =
         open({{"x.weight", "F8_E4M3", {out, in}, bytes},
               {rows ? "x.weight_scale" : "x.weight_scale_inv", "F32", {count, 1}, f32(scales)}},
-             {Kind::fp8, 0, false});
+             {Packed::fp8, 0, false});
     const auto values = read(*source, "F32");
     for (std::size_t i = 0; i < values.size(); ++i) {
       ASSERT_EQ(values[i], value(static_cast<unsigned char>(bytes[i])) * scales[rows ? i / in : 0]);
@@ -226,13 +226,13 @@ TEST_F(PackedCheckpoints, ThatDoNotFitAreRefusedByName) {
   };
   auto tensors = awq_or_gptq(m, true, 0);
   tensors.pop_back();
-  EXPECT_NE(refusal(tensors, {Kind::awq, group, false}).find("x.scales"), std::string::npos);
+  EXPECT_NE(refusal(tensors, {Packed::awq, group, false}).find("x.scales"), std::string::npos);
   tensors = awq_or_gptq(m, true, 0);
-  EXPECT_NE(refusal(tensors, {Kind::awq, 64, false}).find("x.qweight"), std::string::npos);
-  EXPECT_NE(refusal(tensors, {Kind::awq, 96, false}).find("x.scales"), std::string::npos);
+  EXPECT_NE(refusal(tensors, {Packed::awq, 64, false}).find("x.qweight"), std::string::npos);
+  EXPECT_NE(refusal(tensors, {Packed::awq, 96, false}).find("x.scales"), std::string::npos);
   tensors = awq_or_gptq(m, false, 1);
   tensors.push_back({"x.g_idx", "I32", {in}, i32(std::vector<std::uint32_t>(in, 9))});
-  EXPECT_NE(refusal(tensors, {Kind::gptq, group, true}).find("group 9"), std::string::npos);
+  EXPECT_NE(refusal(tensors, {Packed::gptq, group, true}).find("group 9"), std::string::npos);
 }
 
 }  // namespace
