@@ -112,10 +112,15 @@ std::string model_proto(const GgufFile& file, const GgufVocabulary& vocabulary) 
     file.fields().refuse(scores_key, cat("a list of ", size, " numbers"));
   }
   while (size > 0 && vocabulary.kind(size - 1) == PieceKind::unused) --size;  // fills the table up
+  const std::vector<TokenId> ends = vocabulary.ends();
   std::string proto;
   bool has_bytes = false;
   for (TokenId token = 0; token < size; ++token) {
-    const PieceKind kind = vocabulary.kind(token);
+    // An end token that is an ordinary piece would be found in what a user types.
+    const bool is_end = std::find(ends.begin(), ends.end(), token) != ends.end();
+    const PieceKind kind = is_end && vocabulary.kind(token) == PieceKind::normal
+                               ? PieceKind::control
+                               : vocabulary.kind(token);
     has_bytes = has_bytes || kind == PieceKind::byte;
     proto +=
         bytes_field(1, cat(bytes_field(1, piece_text(vocabulary, token)),

@@ -6,15 +6,17 @@
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
-#include "models/weight_source.h"
+#include "models/requantised.h"
 
 namespace coppice {
 namespace {
 
 /// The types of a model's matrices. Norms and biases are kept in f32 whatever the type.
-std::set<std::string> stored_types(const std::filesystem::path& model) {
+std::set<std::string> stored_types(const std::filesystem::path& model,
+                                   std::optional<WeightFormat> rounding) {
   std::set<std::string> types;
-  const std::unique_ptr<WeightSource> source = open_weights(model);
+  const std::unique_ptr<WeightSource> source =
+      rounding ? requantised(open_weights(model), *rounding) : open_weights(model);
   for (const std::string& name : source->names()) {
     const StoredTensor& tensor = *source->find(name);
     if (tensor.shape.size() >= 2) types.insert(tensor.dtype);
@@ -33,10 +35,11 @@ DType cpu_type(CpuDtype cpu_dtype) {
   return cpu_dtype == CpuDtype::bf16 ? DType::bf16 : DType::f32;
 }
 
-std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype) {
+std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype,
+                               std::optional<WeightFormat> rounding) {
   std::set<std::string> types;
   try {
-    types = stored_types(model);
+    types = stored_types(model, rounding);
   } catch (const Error&) {
   }
   std::string stored;
@@ -51,13 +54,14 @@ std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_
                " does not widen them, activations and sums F32");
   }
   const bool integers =
-      cpu_dtype == CpuDtype::automatic && std::any_of(types.begin(), types.end(), is_quantised);
-  return cat("weights ", stored, " as stored, activations and sums F32",
+      cpu_dtype == CpuDtype::int8 && std::any_of(types.begin(), types.end(), is_quantised);
+  return cat("weights ", stored, rounding ? " as rounded" : " as stored",
+             ", activations and sums F32",
              integers ? ", 8 bits where activations meet quantised weights" : "");
 }
 
 bool is_stored_quantised(const std::filesystem::path& model) {
-  const std::set<std::string> types = stored_types(model);
+  const std::set<std::string> types = stored_types(model, rounding);
   return std::any_of(types.begin(), types.end(), is_quantised);
 }
 

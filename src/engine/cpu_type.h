@@ -17,7 +17,8 @@ DType cpu_type(CpuDtype cpu_dtype);
 bool is_stored_quantised(const std::filesystem::path& model);
 
 /// For people, of this model: the types of weights, activations and sums.
-std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype);
+std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_dtype,
+                               std::optional<WeightFormat> rounding = std::nullopt);
 /// For people: what bf16 brings on this processor.
 std::string describe_cpu_bf16();
 

@@ -128,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{CpuDtype::f32, true, 2, 6e-4}, Case{CpuDtype::bf16, true, 1, 0.25},
         Case{CpuDtype::f32, false, 2, 7e-3, KvDtype::bf16},
         Case{CpuDtype::f32, true, 1, 3e-3, KvDtype::f16},
-        Case{CpuDtype::automatic, false, 2, 0.05, KvDtype::automatic, WeightRounding::q8_0},
-        Case{CpuDtype::automatic, true, 1, 0.1, KvDtype::automatic, WeightRounding::q4_k},
+        Case{CpuDtype::int8, false, 2, 0.05, KvDtype::automatic, WeightRounding::q8_0},
+        Case{CpuDtype::int8, true, 1, 0.1, KvDtype::automatic, WeightRounding::q4_k},
         Case{CpuDtype::f32, false, 1, 6e-4, KvDtype::automatic, WeightRounding::q4_k}),
     [](const auto& one) {
       const std::string kv = name_of(one.param.kv_dtype);

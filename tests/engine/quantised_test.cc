@@ -68,7 +68,7 @@ TEST(QuantisedEngine, SaysWhatIsRounded) {
   request.ignore_eos = true;
   request.speculation = Dyspec{4};
   EngineOptions load = pair.options();
-  load.cpu_dtype = CpuDtype::automatic;
+  load.cpu_dtype = CpuDtype::int8;
   EXPECT_EQ(Engine::load(load).generate(prompt, request).used.target_weights, "");
   load.target_weights = WeightRounding::q8_0;
   load.draft_weights = WeightRounding::q4_k;  // rows of 32: q5_0, and q8_0 of the tables
@@ -93,12 +93,12 @@ TEST(QuantisedEngine, CostsAreKeptByFormats) {
     return cost_fingerprint(*inside(engine).target.model, *inside(engine).draft.model);
   };
   const std::string plain = fingerprint(WeightRounding::keep, CpuDtype::f32);
-  EXPECT_EQ(fingerprint(WeightRounding::keep, CpuDtype::automatic), plain);
+  EXPECT_EQ(fingerprint(WeightRounding::keep, CpuDtype::int8), plain);
   const std::string rounded = fingerprint(WeightRounding::q8_0, CpuDtype::f32);
   EXPECT_NE(rounded, plain);
   EXPECT_NE(fingerprint(WeightRounding::q4_0, CpuDtype::f32), rounded);
   if (on_cuda()) return;
-  EXPECT_NE(fingerprint(WeightRounding::q8_0, CpuDtype::automatic), rounded);
+  EXPECT_NE(fingerprint(WeightRounding::q8_0, CpuDtype::int8), rounded);
 }
 
 TEST(Requantised, TakesWhatFitsRows) {
@@ -139,9 +139,11 @@ TEST(Requantised, ReadsPiecesOfTheRoundedTensor) {
   plain->read(name, 0, std::as_writable_bytes(std::span(values)));
   const auto largest = std::abs(*std::max_element(
       values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
-  for (const auto& [format, part] : std::vector<std::pair<WeightFormat, float>>{
-           {WeightFormat::q8_0, 0.005f}, {WeightFormat::q6_k, 0.03f}, {WeightFormat::q4_k, 0.12f},
-           {WeightFormat::q4_0, 0.13f}}) {
+  for (const auto& [format, part] :
+       std::vector<std::pair<WeightFormat, float>>{{WeightFormat::q8_0, 0.005f},
+                                                   {WeightFormat::q6_k, 0.03f},
+                                                   {WeightFormat::q4_k, 0.12f},
+                                                   {WeightFormat::q4_0, 0.13f}}) {
     SCOPED_TRACE(name_of(format));
     const auto source = requantised(open_weights(folder.path()), format);
     const StoredTensor& tensor = *source->find(name);
