@@ -241,7 +241,7 @@ void bench_small(Device& device, const ModelShape& m) {
         }).best_us;
     const double embed =
         measure([&] {
-          device.embed(*pass, table.data(), DType::f32, m.hidden, 1.0f, out.as<float>());
+          device.embed(*pass, {table.data(), WeightFormat::f32}, m.hidden, 1.0f, out.as<float>());
         }).best_us;
     std::printf("%6d %10.2f %10.2f %10.2f %10.2f\n", rows, norm, gate, rotate, embed);
   }

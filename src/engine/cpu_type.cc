@@ -61,7 +61,7 @@ std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_
 }
 
 bool is_stored_quantised(const std::filesystem::path& model) {
-  const std::set<std::string> types = stored_types(model, rounding);
+  const std::set<std::string> types = stored_types(model, std::nullopt);
   return std::any_of(types.begin(), types.end(), is_quantised);
 }
 
