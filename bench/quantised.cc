@@ -5,6 +5,8 @@
 //
 // A pass is every product of some layers, which together exceed the caches as a whole model does;
 // best and median milliseconds, the best over one row's, and weights read in GB/s.
+#include "reference/quantised.h"
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cstdio>
@@ -13,8 +15,8 @@
 
 #include "base/stopwatch.h"
 #include "bench/options.h"
-#include "kernels/block_fields.h"
 #include "kernels/device.h"
+#include "models/weight_source.h"
 
 namespace {
 
@@ -36,18 +38,9 @@ std::vector<std::string> words(const std::string& list) {
 }
 
 WeightFormat format_in(const std::string& text) {
-  for (const WeightFormat format : all_weight_formats) {
-    if (name_of(format) == text) return format;
-  }
-  throw_usage(cat("--formats ", text, ": name formats as GGUF does, like Q4_K"));
-}
-
-/// Any bits, but scales that are no infinity.
-std::vector<std::byte> random_weights(WeightFormat format, std::int64_t numbers,
-                                      std::mt19937& random) {
-  std::vector<std::byte> blocks(bytes_of(format, static_cast<std::uint64_t>(numbers)));
-  for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 0xbbu);
-  return blocks;
+  const std::optional<WeightFormat> format = format_named(text);
+  if (format && !dtype_of(*format)) return *format;
+  throw_usage(cat("--formats ", text, ": name quantised formats as GGUF does, like Q4_K"));
 }
 
 void measure(WeightFormat format, const Shape& shape, const std::vector<std::int32_t>& rows,
@@ -63,7 +56,8 @@ void measure(WeightFormat format, const Shape& shape, const std::vector<std::int
                                                             {shape.hidden, shape.hidden},
                                                             {2 * shape.ffn, shape.hidden},
                                                             {shape.hidden, shape.ffn}}) {
-      const std::vector<std::byte> blocks = random_weights(format, out * in, random);
+      const std::vector<std::byte> blocks =
+          testing::random_blocks(format, static_cast<std::uint64_t>(out * in), random);
       const LinearPart part{blocks.data(), format, out};
       weights.push_back(device->pack_linear({&part, 1}, in, {}, most));
     }

@@ -188,23 +188,6 @@ void read_bits(WeightFormat format, const std::byte* block, BitWords& words) {
   }
 }
 
-int zero_of(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::q8_0:
-      return 128;
-    case WeightFormat::q4_0:
-      return 8;
-    case WeightFormat::q5_0:
-      return 16;
-    case WeightFormat::q3_k:
-      return 4;
-    case WeightFormat::q6_k:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
 void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers) {
   BitWords words;
   read_bits(format, block, words);

@@ -53,7 +53,22 @@ const std::byte* d_of(WeightFormat format, const std::byte* block);
 using BitWords = std::array<std::uint32_t, most_numbers / 4>;
 void read_bits(WeightFormat format, const std::byte* block, BitWords& words);
 /// What bits of a number stand for 0; of formats with minima 0.
-int zero_of(WeightFormat format);
+constexpr int zero_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q8_0:
+      return 128;
+    case WeightFormat::q4_0:
+      return 8;
+    case WeightFormat::q5_0:
+      return 16;
+    case WeightFormat::q3_k:
+      return 4;
+    case WeightFormat::q6_k:
+      return 32;
+    default:
+      return 0;
+  }
+}
 
 /// Of a format of blocks. Numbers of those with minima begin at 0.
 void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers);

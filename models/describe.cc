@@ -146,12 +146,7 @@ void describe_shape(const ModelConfig& config, DType kv_dtype, Report& report) {
 }
 
 void describe_weights(const WeightSource& source, Report& report) {
-  const std::vector<std::string> names = source.names();
-  std::map<std::string, std::uint64_t> elements;
-  for (const std::string& name : names) {
-    const StoredTensor& tensor = *source.find(name);
-    elements[tensor.dtype] += tensor.elements();
-  }
+  const std::map<std::string, std::uint64_t> elements = elements_by_type(source);
   std::string dtypes;
   for (const auto& [dtype, count] : elements) {
     dtypes += (dtypes.empty() ? "" : ", ") + dtype;
@@ -160,7 +155,7 @@ void describe_weights(const WeightSource& source, Report& report) {
   const std::size_t files = source.file_count();
   report.line("weights",
               cat(bytes_text(source.bytes()), " in ", files, files == 1 ? " file, " : " files, ",
-                  names.size(), " tensors, ", dtypes));
+                  source.names().size(), " tensors, ", dtypes));
 }
 
 std::string vocabulary(const ModelFolder& folder) {

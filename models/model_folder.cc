@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "models/requantised.h"
 #include "models/settings/folder_notes.h"
 
 namespace coppice {
@@ -28,7 +27,7 @@ const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& so
 
 ModelFiles::ModelFiles(const fs::path& dir, std::optional<WeightFormat> rounding)
     : config(supported_config(dir)),
-      source(rounding ? requantised(open_weights(dir), *rounding) : open_weights(dir)),
+      source(open_weights(dir, config, rounding)),
       weights(with_settled_head(config, *source), *source) {}
 
 std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_t vocab_rows,
@@ -53,7 +52,7 @@ ModelFolder::ModelFolder(const fs::path& dir)
     : config(read_config(dir)), obstacles(config.unsupported) {
   const bool known = obstacles.empty();  // else neither tensors nor rows are
   try {
-    source = open_weights(dir);
+    source = open_weights(dir, config);
     if (known) StoredWeights(with_settled_head(config, *source), *source);
   } catch (const Error& error) {
     obstacles.emplace_back(error.what());

@@ -48,10 +48,8 @@ class Unpacked final : public WeightSource {
   Unpacked(std::unique_ptr<WeightSource> source, const WeightPacking& packing)
       : source_(std::move(source)), packing_(packing) {
     const std::vector<std::string> names = source_->names();
+    const std::string_view suffix = packed_suffix();
     for (const std::string& name : names) {
-      const std::string_view suffix = packing.kind == Packed::int4  ? ".weight_packed"
-                                      : packing.kind == Packed::fp8 ? ".weight"
-                                                                    : ".qweight";
       if (!name.ends_with(suffix)) continue;
       const std::string stem = name.substr(0, name.size() - suffix.size());
       const StoredTensor& stored = *source_->find(name);
@@ -107,11 +105,17 @@ class Unpacked final : public WeightSource {
     WeightFormat format = WeightFormat::f32;
   };
 
-  std::string packed_name(const std::string& stem) const {
-    return stem + (packing_.kind == Packed::int4  ? ".weight_packed"
-                   : packing_.kind == Packed::fp8 ? ".weight"
-                                                  : ".qweight");
+  const char* packed_suffix() const {
+    switch (packing_.kind) {
+      case Packed::int4:
+        return ".weight_packed";
+      case Packed::fp8:
+        return ".weight";
+      default:
+        return ".qweight";
+    }
   }
+  std::string packed_name(const std::string& stem) const { return stem + packed_suffix(); }
 
   /// Whether a tensor is one of those that a matrix is made of.
   bool is_part(const std::string& name) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/finite.h"
 #include "kernels/quantise.h"
 
 namespace coppice {
@@ -50,8 +51,7 @@ class Requantised final : public WeightSource {
     source_->read(tensor, bytes_of(made.from, numbers(offset)), stored);
     std::vector<float> values(numbers(to.size()));
     dequantise(made.from, stored, values.data());
-    for (const float value : values) {
-      if (value - value == 0.0f) continue;
+    if (has_non_finite(std::as_bytes(std::span(values)), DType::f32)) {
       throw_failure(cat(file_name(tensor), ": tensor ", tensor,
                         " holds NaN or infinity; fetch the file again"));
     }

@@ -1,12 +1,8 @@
 #include "models/safetensors.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -188,47 +184,22 @@ std::map<std::string, StoredTensor> parse_safetensors(std::string_view header,
 
 namespace {
 
-struct stat about(const FileHandle& file, const std::string& name) {
-  struct stat about = {};
-  if (::fstat(file.get(), &about) != 0) {
-    throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
-  }
-  return about;
-}
-
-std::int64_t modified_ns(const struct stat& about) {
-  return std::int64_t{about.st_mtim.tv_sec} * 1'000'000'000 + about.st_mtim.tv_nsec;
-}
-
 void read_at(const FileHandle& file, const std::string& name, std::uint64_t offset,
              std::span<std::byte> to) {
-  while (!to.empty()) {
-    const ssize_t n = ::pread(file.get(), to.data(), to.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
-    }
-    if (n == 0) {
-      throw_failure(cat(name, ": became shorter while it was read; fetch the file again"));
-    }
-    offset += static_cast<std::uint64_t>(n);
-    to = to.subspan(static_cast<std::size_t>(n));
-  }
+  fill_from(file, name, offset, to, "fetch the file again");
 }
 
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : name_(path.string()), file_(open_to_read(path, "")) {
-  const struct stat now = about(file_, name_);
-  size_ = static_cast<std::uint64_t>(now.st_size);
-  modified_ns_ = modified_ns(now);
-  std::string text(std::min<std::uint64_t>(size_, length_bytes), '\0');
+  stamp_ = stamp_of(file_, name_);
+  std::string text(std::min<std::uint64_t>(size(), length_bytes), '\0');
   read_at(file_, name_, 0, std::as_writable_bytes(std::span(text)));
-  text.resize(safetensors_header_bytes(text, size_, name_));
+  text.resize(safetensors_header_bytes(text, size(), name_));
   read_at(file_, name_, length_bytes, std::as_writable_bytes(std::span(text)));
   data_begin_ = length_bytes + text.size();
-  tensors_ = parse_safetensors(text, size_ - data_begin_, name_);
+  tensors_ = parse_safetensors(text, size() - data_begin_, name_);
 }
 
 void SafetensorsFile::read(const StoredTensor& tensor, std::uint64_t offset,
@@ -247,8 +218,7 @@ std::vector<std::byte> SafetensorsFile::read(const StoredTensor& tensor) const {
 }
 
 void SafetensorsFile::require_unchanged() const {
-  const struct stat now = about(file_, name_);
-  if (static_cast<std::uint64_t>(now.st_size) == size_ && modified_ns(now) == modified_ns_) return;
+  if (stamp_of(file_, name_) == stamp_) return;
   throw_failure(cat(name_, ": was written to while it was read; start again when it is whole"));
 }
 

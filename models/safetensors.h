@@ -37,7 +37,7 @@ class SafetensorsFile {
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::string& name() const { return name_; }
-  std::uint64_t size() const { return size_; }
+  std::uint64_t size() const { return stamp_.bytes; }
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   /// Fills `to` with a tensor's bytes from `offset` on. Several threads may call it. Throws
   /// Error(failure) if the disk fails or the file has become shorter.
@@ -49,8 +49,8 @@ class SafetensorsFile {
  private:
   std::string name_;
   FileHandle file_;
-  std::uint64_t size_ = 0, data_begin_ = 0;
-  std::int64_t modified_ns_ = 0;
+  FileStamp stamp_;  ///< when it was opened
+  std::uint64_t data_begin_ = 0;
   std::map<std::string, StoredTensor> tensors_;
 };
 

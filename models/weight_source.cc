@@ -6,6 +6,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/gguf/gguf_weights.h"
 #include "models/packed_checkpoint.h"
+#include "models/requantised.h"
 
 namespace coppice {
 
@@ -22,12 +23,37 @@ std::optional<WeightFormat> format_named(std::string_view dtype) {
   return *found;
 }
 
-std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model) {
-  if (is_gguf(model)) return open_gguf_weights(model);
+namespace {
+
+std::unique_ptr<WeightSource> open_as_stored(const std::filesystem::path& model,
+                                             const ModelConfig& config) {
+  if (is_gguf(model)) return open_gguf_weights(model, config);
   auto checkpoint = std::make_unique<Checkpoint>(model);
-  const WeightPacking packing = read_config(model).packing;
-  if (packing.kind == WeightPacking::Kind::none) return checkpoint;
-  return unpacked(std::move(checkpoint), packing);
+  if (config.packing.kind == WeightPacking::Kind::none) return checkpoint;
+  return unpacked(std::move(checkpoint), config.packing);
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model,
+                                           const ModelConfig& config,
+                                           std::optional<WeightFormat> rounding) {
+  auto source = open_as_stored(model, config);
+  return rounding ? requantised(std::move(source), *rounding) : std::move(source);
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model,
+                                           std::optional<WeightFormat> rounding) {
+  return open_weights(model, read_config(model), rounding);
+}
+
+std::map<std::string, std::uint64_t> elements_by_type(const WeightSource& source) {
+  std::map<std::string, std::uint64_t> elements;
+  for (const std::string& name : source.names()) {
+    const StoredTensor& tensor = *source.find(name);
+    elements[tensor.dtype] += tensor.elements();
+  }
+  return elements;
 }
 
 }  // namespace coppice

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,7 +51,18 @@ class WeightSource {
   virtual void require_unchanged() const = 0;
 };
 
-/// Opens a folder's safetensors, or a GGUF file. Throws as Checkpoint and GgufFile do.
-std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model);
+/// Numbers of all tensors, by dtype.
+std::map<std::string, std::uint64_t> elements_by_type(const WeightSource& source);
+
+struct ModelConfig;
+
+/// Opens the safetensors of a folder, or a GGUF file, whose config this is; `rounding`: as
+/// requantised() reads them. Throws as Checkpoint and GgufFile do.
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model,
+                                           const ModelConfig& config,
+                                           std::optional<WeightFormat> rounding = std::nullopt);
+/// The same with the config read anew, which throws as read_config().
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& model,
+                                           std::optional<WeightFormat> rounding = std::nullopt);
 
 }  // namespace coppice

@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "kernels/weight_format.h"
+#include "kernels/block_fields.h"
 
 namespace coppice::cpu {
 
@@ -65,27 +65,28 @@ struct PackedFormat {
 /// Of a format of blocks.
 constexpr PackedFormat packed_format(WeightFormat format) {
   constexpr SubScales bytes = SubScales::whole_bytes;
+  const std::int32_t zero = block_fields::zero_of(format);
   switch (format) {
     case WeightFormat::q8_0:
-      return {8, 0, 32, false, SubScales::none, 128, false};
+      return {8, 0, 32, false, SubScales::none, zero, false};
     case WeightFormat::q4_0:
-      return {4, 0, 32, false, SubScales::none, 8, false};
+      return {4, 0, 32, false, SubScales::none, zero, false};
     case WeightFormat::q4_1:
       return {4, 0, 32, true, SubScales::none, 0, false};
     case WeightFormat::q5_0:
-      return {4, 1, 32, false, SubScales::none, 16, false};
+      return {4, 1, 32, false, SubScales::none, zero, false};
     case WeightFormat::q5_1:
       return {4, 1, 32, true, SubScales::none, 0, false};
     case WeightFormat::q2_k:
       return {2, 0, 16, true, SubScales::nibbles, 0, false};
     case WeightFormat::q3_k:
-      return {2, 1, 16, false, bytes, 4, false};
+      return {2, 1, 16, false, bytes, zero, false};
     case WeightFormat::q4_k:
       return {4, 0, 32, true, bytes, 0, false};
     case WeightFormat::q5_k:
       return {4, 1, 32, true, bytes, 0, false};
     case WeightFormat::q6_k:
-      return {4, 2, 16, false, bytes, 32, false};
+      return {4, 2, 16, false, bytes, zero, false};
     case WeightFormat::iq4_nl:
       return {4, 0, 32, false, SubScales::none, 128, true};
     case WeightFormat::iq4_xs:

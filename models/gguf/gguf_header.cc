@@ -24,22 +24,7 @@ constexpr std::uint64_t longest_name = 1u << 16;
 constexpr std::uint64_t longest_text = 8u << 20;
 constexpr std::uint32_t most_extents = 4;
 
-/// Kinds of values, by the number that a file has for them.
-enum class Kind : std::uint32_t {
-  u8,
-  i8,
-  u16,
-  i16,
-  u32,
-  i32,
-  f32,
-  boolean,
-  text,
-  list,
-  u64,
-  i64,
-  f64
-};
+using Kind = GgufKind;
 
 /// The least bytes that a value of a kind takes; 0: no such kind.
 std::uint64_t least_bytes(Kind kind) {

@@ -23,8 +23,8 @@ constexpr std::array config_tensors = {"rope_freqs.weight", "rope_factors_long.w
 
 class GgufWeights final : public WeightSource {
  public:
-  explicit GgufWeights(const std::filesystem::path& path)
-      : file_(open_gguf(path)), config_(read_config(path)) {
+  GgufWeights(const std::filesystem::path& path, const ModelConfig& config)
+      : file_(open_gguf(path)), config_(config) {
     std::set<std::string> named;
     if (config_.unsupported.empty()) {
       for (const ParameterShape& parameter : parameter_shapes(config_)) {
@@ -108,8 +108,9 @@ class GgufWeights final : public WeightSource {
 
 }  // namespace
 
-std::unique_ptr<WeightSource> open_gguf_weights(const std::filesystem::path& path) {
-  return std::make_unique<GgufWeights>(path);
+std::unique_ptr<WeightSource> open_gguf_weights(const std::filesystem::path& path,
+                                                const ModelConfig& config) {
+  return std::make_unique<GgufWeights>(path, config);
 }
 
 }  // namespace coppice

@@ -18,9 +18,6 @@ std::uint64_t aligned(std::uint64_t offset) {
   return (offset + alignment - 1) / alignment * alignment;
 }
 
-/// A file's number of each type of values.
-enum class ValueKind : std::uint32_t { u32 = 4, i32 = 5, f32 = 6, boolean = 7, text = 8, list = 9 };
-
 class Header {
  public:
   template <typename Number>
@@ -43,11 +40,11 @@ class Header {
   }
 
  private:
-  static ValueKind kind_of(std::uint32_t) { return ValueKind::u32; }
-  static ValueKind kind_of(std::int32_t) { return ValueKind::i32; }
-  static ValueKind kind_of(float) { return ValueKind::f32; }
-  static ValueKind kind_of(bool) { return ValueKind::boolean; }
-  static ValueKind kind_of(const std::string&) { return ValueKind::text; }
+  static GgufKind kind_of(std::uint32_t) { return GgufKind::u32; }
+  static GgufKind kind_of(std::int32_t) { return GgufKind::i32; }
+  static GgufKind kind_of(float) { return GgufKind::f32; }
+  static GgufKind kind_of(bool) { return GgufKind::boolean; }
+  static GgufKind kind_of(const std::string&) { return GgufKind::text; }
 
   void plain(const std::string& value) { text(value); }
   void plain(bool value) { number(static_cast<std::uint8_t>(value)); }
@@ -63,7 +60,7 @@ class Header {
   }
   template <typename Item>
   void typed(const std::vector<Item>& items) {
-    number(ValueKind::list);
+    number(GgufKind::list);
     number(kind_of(Item()));
     number(std::uint64_t{items.size()});
     for (const auto& item : items) plain(static_cast<const Item&>(item));
@@ -74,10 +71,10 @@ class Header {
 
 }  // namespace
 
-std::uint64_t GgufTensorToWrite::bytes() const {
-  std::uint64_t numbers = 1;
-  for (const std::uint64_t extent : shape) numbers *= extent;
-  return bytes_of(format, numbers);
+std::uint64_t GgufTensorToWrite::elements() const {
+  std::uint64_t product = 1;
+  for (const std::uint64_t extent : shape) product *= extent;
+  return product;
 }
 
 GgufWriter::Plan GgufWriter::plan(const GgufMetadata& metadata,
@@ -103,7 +100,7 @@ GgufWriter::Plan GgufWriter::plan(const GgufMetadata& metadata,
     header.number(ggml_type(tensor.format).number);
     header.number(offset);
     plan.begins.push_back(offset);
-    offset = aligned(offset + tensor.bytes());
+    offset = aligned(offset + bytes_of(tensor.format, tensor.elements()));
   }
   plan.header = std::move(header).bytes();
   for (std::uint64_t& begin : plan.begins) begin += plan.header.size();

@@ -27,7 +27,7 @@ struct GgufTensorToWrite {
   std::vector<std::uint64_t> shape;  ///< [out, in], or [n]
   WeightFormat format = WeightFormat::f32;
 
-  std::uint64_t bytes() const;
+  std::uint64_t elements() const;
 };
 
 class GgufWriter {

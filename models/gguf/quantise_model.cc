@@ -89,7 +89,7 @@ class Quantiser {
       }
       formats.emplace(stored.name, format_in(request.mix, config_, parameter.name));
     }
-    source_ = requantised(open_weights(request.from), formats);
+    source_ = requantised(open_weights(request.from, config_), formats);
     for (const ParameterShape& parameter : parameter_shapes(config_)) {
       plan(parameter, model.weights.at(parameter.name).name, said.architecture);
     }
@@ -235,9 +235,7 @@ std::optional<QuantisedModel> quantise_model(const QuantiseRequest& request) {
   made.bytes = writer.bytes();
   made.lost = std::move(said.lost);
   for (const GgufTensorToWrite& tensor : quantiser.tensors()) {
-    std::uint64_t numbers = 1;
-    for (const std::uint64_t extent : tensor.shape) numbers *= extent;
-    made.elements[std::string(name_of(tensor.format))] += numbers;
+    made.elements[std::string(name_of(tensor.format))] += tensor.elements();
   }
   return made;
 }

@@ -254,14 +254,14 @@ std::string read_file(const FileHandle& file, const std::string& name, std::uint
 }
 
 void fill_from(const FileHandle& file, const std::string& name, std::uint64_t offset,
-               std::span<std::byte> to) {
+               std::span<std::byte> to, const char* when_shorter) {
   while (!to.empty()) {
     const ssize_t n = ::pread(file.get(), to.data(), to.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       throw_failure(cat(name, ": cannot be read: ", std::strerror(errno), "; check the disk"));
     }
-    if (n == 0) throw_failure(cat(name, ": became shorter while it was read; start again"));
+    if (n == 0) throw_failure(cat(name, ": became shorter while it was read; ", when_shorter));
     offset += static_cast<std::uint64_t>(n);
     to = to.subspan(static_cast<std::size_t>(n));
   }

@@ -99,9 +99,9 @@ FileStamp stamp_of(const FileHandle& file, const std::string& name);
 std::optional<FileStamp> stamp_of(const std::filesystem::path& path);
 
 /// Fills `to` with a file's bytes from `offset` on. Throws Error(failure) if the disk fails or the
-/// file ends before; `name` begins the message.
+/// file ends before; `name` begins the message, and `when_shorter` is the remedy for the latter.
 void fill_from(const FileHandle& file, const std::string& name, std::uint64_t offset,
-               std::span<std::byte> to);
+               std::span<std::byte> to, const char* when_shorter = "start again");
 
 /// "WHERE: No space left on device; ..." with the remedy that belongs to errno `error`, which
 /// for a full disk is `when_full`.

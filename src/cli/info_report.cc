@@ -29,16 +29,10 @@ using Json = nlohmann::ordered_json;
 Json weights_json(const ModelFolder& folder) {
   if (folder.source == nullptr) return {{"error", folder.no_weights}};
   const WeightSource& source = *folder.source;
-  const std::vector<std::string> names = source.names();
-  std::map<std::string, std::uint64_t> elements;
-  for (const std::string& name : names) {
-    const StoredTensor& tensor = *source.find(name);
-    elements[tensor.dtype] += tensor.elements();
-  }
   return {{"bytes", source.bytes()},
           {"files", source.file_count()},
-          {"tensors", names.size()},
-          {"elements", elements}};
+          {"tensors", source.names().size()},
+          {"elements", elements_by_type(source)}};
 }
 
 Json tokenizer_json(const ModelFolder& folder) {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/instruction_set.h"
-#include "models/requantised.h"
+#include "models/weight_source.h"
 
 namespace coppice {
 namespace {
@@ -15,8 +15,7 @@ namespace {
 std::set<std::string> stored_types(const std::filesystem::path& model,
                                    std::optional<WeightFormat> rounding) {
   std::set<std::string> types;
-  const std::unique_ptr<WeightSource> source =
-      rounding ? requantised(open_weights(model), *rounding) : open_weights(model);
+  const std::unique_ptr<WeightSource> source = open_weights(model, rounding);
   for (const std::string& name : source->names()) {
     const StoredTensor& tensor = *source->find(name);
     if (tensor.shape.size() >= 2) types.insert(tensor.dtype);

@@ -9,6 +9,7 @@
 #include "base/json_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "reference/gguf_file.h"
+#include "reference/sentencepiece_proto.h"
 #include "reference/tiny_model.h"
 
 namespace coppice::testing {
@@ -39,6 +40,20 @@ inline GgufBytes sentencepiece_metadata(const nlohmann::json& golden,
   GgufBytes file = golden_metadata(golden, architecture);
   file.add("tokenizer.ggml.model", "llama");
   return file.add("tokenizer.ggml.scores", golden.at("scores").get<std::vector<float>>());
+}
+
+/// The same pieces as a tokenizer.model.
+inline std::string tokenizer_model(const nlohmann::json& golden, bool marks = true) {
+  SentencepieceProto proto;
+  proto.byte_fallback = true;
+  if (!marks) proto.normalizer += SentencepieceProto::number_field(3, 0);
+  for (std::size_t i = 0; i + 1 < golden["tokens"].size(); ++i) {
+    auto text = golden["tokens"][i].get<std::string>();
+    if (text == "  ") text = "\u2581\u2581";
+    proto.piece(text, static_cast<PieceKind>(golden["token_type"][i].get<int>()),
+                golden["scores"][i].get<float>());
+  }
+  return proto.file();
 }
 
 inline std::unique_ptr<Tokenizer> load_gguf(const GgufBytes& file) {

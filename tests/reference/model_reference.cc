@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numbers>
 
-#include "models/requantised.h"
 #include "models/rope_table.h"
+#include "models/weight_source.h"
 #include "reference/tiny_model.h"
 
 namespace coppice::testing {
@@ -28,8 +28,7 @@ std::vector<double> all_of(const WeightSource& source, const std::string& name, 
 ModelReference::ModelReference(const std::filesystem::path& dir, std::int32_t positions,
                                std::optional<WeightFormat> rounding)
     : config_(read_config(dir)) {
-  const std::unique_ptr<WeightSource> source =
-      rounding ? requantised(open_weights(dir), *rounding) : open_weights(dir);
+  const std::unique_ptr<WeightSource> source = open_weights(dir, config_, rounding);
   for (const RopeSpec& rope : config_.ropes) {
     frequencies_.push_back(rope_frequencies(rope, std::min(positions, config_.context_length)));
   }

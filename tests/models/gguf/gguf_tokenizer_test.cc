@@ -83,20 +83,6 @@ TEST(GgufTokenizer, DoesWhatTheTokenizerModelDid) {
   EXPECT_EQ(tokenizer->pieces() + 1, static_cast<TokenId>(golden["tokens"].size()));
 }
 
-/// The same pieces as a tokenizer.model.
-std::string proto_of(const Json& golden, bool marks) {
-  SentencepieceProto proto;
-  proto.byte_fallback = true;
-  if (!marks) proto.normalizer += SentencepieceProto::number_field(3, 0);
-  for (std::size_t i = 0; i + 1 < golden["tokens"].size(); ++i) {
-    auto text = golden["tokens"][i].get<std::string>();
-    if (text == "  ") text = "\u2581\u2581";
-    proto.piece(text, static_cast<PieceKind>(golden["token_type"][i].get<int>()),
-                golden["scores"][i].get<float>());
-  }
-  return proto.file();
-}
-
 TEST(GgufTokenizer, IsTheTokenizerModelOfItsPieces) {
   const Json golden = gguf_golden("sentencepiece");
   for (const bool marks : {true, false}) {
@@ -104,7 +90,7 @@ TEST(GgufTokenizer, IsTheTokenizerModelOfItsPieces) {
     if (!marks) file.add("tokenizer.ggml.add_space_prefix", false);
     const auto made = load_gguf(file);
     const auto model = load_tokenizer(
-        "tokenizer.model", proto_of(golden, marks),
+        "tokenizer.model", tokenizer_model(golden, marks),
         R"({"added_tokens_decoder": {"4": {"content": "<turn>", "normalized": false}}})");
     made->require_same_pieces(*model, "GGUF", "tokenizer.model");
     Typist typist({"<s>", "</s>", "<ctl>", "<turn>", "<unk>"}, 5);

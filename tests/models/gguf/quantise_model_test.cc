@@ -69,19 +69,6 @@ Json tokenizer_json(const Json& golden, const PreTokenizing& rules) {
             {"merges", golden["merges"]}}}};
 }
 
-std::string tokenizer_model(const Json& golden, bool marks = true) {
-  SentencepieceProto proto;
-  proto.byte_fallback = true;
-  if (!marks) proto.normalizer += SentencepieceProto::number_field(3, 0);
-  for (std::size_t i = 0; i + 1 < golden["tokens"].size(); ++i) {
-    auto text = golden["tokens"][i].get<std::string>();
-    if (text == "  ") text = "\u2581\u2581";
-    proto.piece(text, static_cast<PieceKind>(golden["token_type"][i].get<int>()),
-                golden["scores"][i].get<float>());
-  }
-  return proto.file();
-}
-
 class QuantiseModel : public ::testing::Test {
  protected:
   /// A folder with the golden byte tokenizer.
