@@ -175,7 +175,7 @@ void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m)
     for (const std::int32_t rows : {1, 2, 4, 8, 16, 32, 64, most_rows}) {
       const TreeKv kv(prefix, rows);
       AttentionPlan plan;
-      plan.assign(kv.segments, rows, m.kv_heads, workers.threads());
+      plan.assign(kv.segments, rows, AttentionDivision::flatten);
       const auto times = measure_together(types.size(), [&](std::size_t type) {
         for (std::int32_t layer = 0; layer < m.layers; ++layer) {
           engine.run(plan, {}, q.as<float>(), stride, m.heads, {scale}, layout, types[type],
@@ -194,12 +194,12 @@ void bench_attention(Device& device, cpu::Workers& workers, const ModelShape& m)
   }
 }
 
-void bench_plan(const ModelShape& m, int threads) {
+void bench_plan(const ModelShape& m) {
   AttentionPlan plan;
   std::printf("\n%s, planning\n%6s %7s %10s\n", m.name, "rows", "prefix", "best us");
   for (const std::int32_t rows : {1, 32, 64}) {
     const TreeKv kv(512, rows);
-    const Time t = measure([&] { plan.assign(kv.segments, rows, m.kv_heads, threads); });
+    const Time t = measure([&] { plan.assign(kv.segments, rows, AttentionDivision::flatten); });
     std::printf("%6d %7d %10.2f\n", rows, 512, t.best_us);
   }
 }
@@ -305,7 +305,7 @@ int main(int argc, char** argv) {
       if (!chosen(m)) continue;
       if (wanted("products")) bench::bench_products(m, device->threads(), budget_ms, rate);
       if (wanted("attention")) bench_attention(*device, workers, m);
-      if (wanted("plan")) bench_plan(m, device->threads());
+      if (wanted("plan")) bench_plan(m);
       if (wanted("small")) bench_small(*device, m);
     }
     if (wanted("sampling")) bench_sampling();

@@ -38,7 +38,7 @@ inline DeviceKind device_in(const std::string& text) {
 
 /// What --cpu-dtype or --dtype names; Error(usage) likewise.
 inline CpuDtype cpu_dtype_in(const std::string& text) {
-  constexpr std::array all = {CpuDtype::f32, CpuDtype::int8, CpuDtype::bf16};
+  constexpr std::array all = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
   return cli::named("cpu-dtype", text, all);
 }
 

@@ -19,45 +19,39 @@ bool touches(Interval a, Interval b) { return a.begin <= b.end && b.begin <= a.e
 }  // namespace
 
 void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
-                           std::int32_t chunk_tokens) {
-  if (chunk_tokens < 1) {
-    throw_failure(cat("attention plan: chunks of ", chunk_tokens, " tokens; needs at least 1"));
-  }
-  flatten(kv, query_count);
-  std::int32_t begin = 0;
-  for (const std::int32_t end : text_end) {
-    cut(begin, end, chunk_tokens);
-    begin = end;
-  }
-  list_partials();
-}
-
-void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
-                           std::int32_t kv_heads, int workers) {
-  flatten(kv, query_count);
-  std::int32_t begin = 0;
-  for (const std::int32_t end : text_end) {
-    cut(begin, end, choose_chunk_tokens(end - begin, kv_heads, workers));
-    begin = end;
-  }
-  list_partials();
-}
-
-void AttentionPlan::assign(std::span<const KvSegment> kv, std::int32_t query_count,
                            AttentionDivision division) {
   flatten(kv, query_count);
-  if (division == AttentionDivision::node || division == AttentionDivision::node_chunk) {
-    cut_nodes(division == AttentionDivision::node ? std::numeric_limits<std::int32_t>::max()
-                                                  : longest_group);
-  } else {
-    const std::int64_t tokens = std::ssize(slot);
-    const std::int64_t parts = (tokens + longest_group - 1) / longest_group;
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const auto end = static_cast<std::int32_t>(tokens * (part + 1) / parts);
-      auto begin = static_cast<std::int32_t>(tokens * part / parts);
-      while (begin < end) begin = emit_union(begin, end);
+  switch (division) {
+    case AttentionDivision::flatten: {
+      std::int32_t begin = 0;
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        const std::int32_t end = text_end_[i];
+        texts[i].chunk_begin = static_cast<std::int32_t>(chunks.size());
+        group_by_position(begin, end);
+        cut_groups(begin, end);
+        texts[i].chunk_end = static_cast<std::int32_t>(chunks.size());
+        begin = end;
+      }
+      return list_partials();
+    }
+    case AttentionDivision::node:
+      cut_nodes(std::numeric_limits<std::int32_t>::max());
+      break;
+    case AttentionDivision::node_chunk:
+      cut_nodes(longest_group);
+      break;
+    case AttentionDivision::subtree: {
+      const std::int64_t tokens = std::ssize(slot);
+      const std::int64_t parts = (tokens + longest_group - 1) / longest_group;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const auto end = static_cast<std::int32_t>(tokens * (part + 1) / parts);
+        auto begin = static_cast<std::int32_t>(tokens * part / parts);
+        while (begin < end) begin = emit_union(begin, end, longest_group);
+      }
+      break;
     }
   }
+  texts.assign(1, {0, queries, 0, static_cast<std::int32_t>(chunks.size())});
   list_partials();
 }
 
@@ -69,7 +63,8 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
   q_end.clear();
   position.clear();
   chunks.clear();
-  text_end.clear();
+  texts.clear();
+  text_end_.clear();
   std::int32_t seeing = 0;  // the query after the last that sees anything so far
   for (const KvSegment& segment : kv) {
     if (segment.q_begin < 0 || segment.q_end > queries || segment.q_begin > segment.q_end) {
@@ -78,10 +73,11 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
               " is seen by queries [", segment.q_begin, ", ", segment.q_end, ") of ", queries));
     }
     if (segment.q_begin == segment.q_end) continue;
-    if (!slot.empty() && segment.q_begin >= seeing) {
-      text_end.push_back(static_cast<std::int32_t>(slot.size()));
+    if (texts.empty() || segment.q_begin >= seeing) {
+      if (!texts.empty()) text_end_.push_back(static_cast<std::int32_t>(slot.size()));
+      texts.push_back({segment.q_begin, segment.q_end, 0, 0});
     }
-    seeing = std::max(seeing, segment.q_end);
+    seeing = texts.back().q_end = std::max(seeing, segment.q_end);
     std::int32_t at = segment.first_position;
     for (const KvSlot s : segment.slots) {
       if (s != no_slot) {
@@ -93,51 +89,61 @@ void AttentionPlan::flatten(std::span<const KvSegment> kv, std::int32_t query_co
     q_begin.resize(slot.size(), segment.q_begin);
     q_end.resize(slot.size(), segment.q_end);
   }
-  if (!slot.empty()) text_end.push_back(static_cast<std::int32_t>(slot.size()));
+  if (!texts.empty()) text_end_.push_back(static_cast<std::int32_t>(slot.size()));
 }
 
-// Of one text: tokens [begin, tokens) of the flattened list.
-void AttentionPlan::cut(std::int32_t begin, std::int32_t tokens, std::int32_t chunk_tokens) {
-  const auto interval = [&](std::int32_t t) {
-    const auto i = static_cast<std::size_t>(t);
-    return Interval{q_begin[i], q_end[i]};
+// Sorts tokens [begin, end), which are a text's, by their group of positions; tokens of a group
+// stay in depth-first order. A prefix is sorted already, and only what lies beside it moves.
+void AttentionPlan::group_by_position(std::int32_t begin, std::int32_t end) {
+  const auto group = [&](std::int32_t t) {
+    return position[static_cast<std::size_t>(t)] / position_group;
   };
-  const auto run_end = [&](std::int32_t t) {
-    std::int32_t end = t + 1;
-    while (end < tokens && interval(end) == interval(t)) ++end;
-    return end;
-  };
-  // A run of equal intervals is worth chunks of its own from half a chunk on.
-  const std::int32_t long_run = std::max(1, chunk_tokens / 2);
-  const auto emit = [&](std::int32_t first, std::int32_t end, Interval seen, bool full) {
-    chunks.push_back({first, end, seen.begin, seen.end, 0, full});
-  };
+  std::int32_t sorted = begin;
+  while (sorted < end && (sorted == begin || group(sorted) >= group(sorted - 1))) ++sorted;
+  if (sorted == end) return;
+  std::int32_t first = group(sorted), last = first;
+  for (std::int32_t t = sorted; t < end; ++t) {
+    first = std::min(first, group(t));
+    last = std::max(last, group(t));
+  }
+  std::int32_t from = sorted;
+  while (from > begin && group(from - 1) > first) --from;
+  for (std::int32_t t = from; t < sorted; ++t) last = std::max(last, group(t));
 
-  while (begin < tokens) {
-    const std::int32_t end = run_end(begin);
-    if (end - begin >= long_run) {
-      const std::int32_t parts = (end - begin + chunk_tokens - 1) / chunk_tokens;
-      for (std::int32_t p = 0; p < parts; ++p) {
-        const auto at = [&](std::int32_t i) {
-          return begin + static_cast<std::int32_t>(std::int64_t{end - begin} * i / parts);
-        };
-        emit(at(p), at(p + 1), interval(begin), true);
-      }
-      begin = end;
-      continue;
+  place_.assign(static_cast<std::size_t>(last - first) + 2, 0);
+  for (std::int32_t t = from; t < end; ++t)
+    ++place_[static_cast<std::size_t>(group(t) - first) + 1];
+  for (std::size_t g = 1; g < place_.size(); ++g) place_[g] += place_[g - 1];
+  std::vector<std::int32_t>& order = moved_;
+  order.resize(static_cast<std::size_t>(end - from) * 2);
+  for (std::int32_t t = from; t < end; ++t) {
+    order[static_cast<std::size_t>(place_[static_cast<std::size_t>(group(t) - first)]++)] = t;
+  }
+  const auto count = static_cast<std::size_t>(end - from);
+  const auto move = [&](std::vector<std::int32_t>& of) {
+    for (std::size_t i = 0; i < count; ++i) {
+      order[count + i] = of[static_cast<std::size_t>(order[i])];
     }
-    // Short runs share chunks. The span up to the next long run is cut evenly, and also
-    // wherever the queries of a chunk would not be one interval.
-    std::int32_t span_end = end;
-    while (span_end < tokens) {
-      const std::int32_t next_end = run_end(span_end);
-      if (next_end - span_end >= long_run) break;
-      span_end = next_end;
-    }
-    const std::int32_t span = span_end - begin;
-    const std::int32_t parts = (span + chunk_tokens - 1) / chunk_tokens;
-    const std::int32_t even = (span + parts - 1) / parts;
-    while (begin < span_end) begin = emit_union(begin, std::min(begin + even, span_end));
+    std::copy_n(order.begin() + static_cast<std::ptrdiff_t>(count), count, of.begin() + from);
+  };
+  move(slot);
+  move(q_begin);
+  move(q_end);
+  move(position);
+}
+
+// Chunks of tokens [begin, end), which are a text's by groups of positions. A query sees the tokens
+// of its path alone; so a cut where all intervals before have ended takes none of them apart.
+void AttentionPlan::cut_groups(std::int32_t begin, std::int32_t end) {
+  // Below, a partial result costs as much as the tokens that it saves others from masking.
+  constexpr std::int32_t worth_a_chunk = 32;
+  const auto group = [&](std::int32_t t) {
+    return position[static_cast<std::size_t>(t)] / position_group;
+  };
+  while (begin < end) {
+    std::int32_t group_end = begin + 1;
+    while (group_end < end && group(group_end) == group(begin)) ++group_end;
+    while (begin < group_end) begin = emit_union(begin, group_end, worth_a_chunk);
   }
 }
 
@@ -155,14 +161,15 @@ void AttentionPlan::cut_nodes(std::int32_t chunk_tokens) {
     const std::int64_t parts = (count + chunk_tokens - 1) / chunk_tokens;
     for (std::int64_t part = 0; part < parts; ++part) {
       emit_union(begin + static_cast<std::int32_t>(count * part / parts),
-                 begin + static_cast<std::int32_t>(count * (part + 1) / parts));
+                 begin + static_cast<std::int32_t>(count * (part + 1) / parts), longest_group);
     }
   }
 }
 
 // Adds a chunk of the tokens [begin, end), or of as many of them as the queries that see them are
-// one interval. Returns where it ends.
-std::int32_t AttentionPlan::emit_union(std::int32_t begin, std::int32_t end) {
+// one interval; or of `apart` at least, where those after are seen by later queries alone. Returns
+// where it ends.
+std::int32_t AttentionPlan::emit_union(std::int32_t begin, std::int32_t end, std::int32_t apart) {
   const auto interval = [&](std::int32_t t) {
     const auto i = static_cast<std::size_t>(t);
     return Interval{q_begin[i], q_end[i]};
@@ -173,7 +180,7 @@ std::int32_t AttentionPlan::emit_union(std::int32_t begin, std::int32_t end) {
   for (; t < end; ++t) {
     const Interval next = interval(t);
     if (next == seen) continue;
-    if (!touches(seen, next)) break;
+    if (!touches(seen, next) || (next.begin >= seen.end && t - begin >= apart)) break;
     full = false;
     seen = {std::min(seen.begin, next.begin), std::max(seen.end, next.end)};
   }
@@ -212,18 +219,6 @@ void AttentionPlan::list_partials() {
     reduce_begin[static_cast<std::size_t>(q)] = reduce_begin[static_cast<std::size_t>(q) - 1];
   }
   reduce_begin[0] = 0;
-}
-
-std::int32_t choose_chunk_tokens(std::int64_t kv_tokens, std::int32_t kv_heads, int workers) {
-  // Keys and values of 256 tokens of 128 f32 are 256 KiB: they stay in a core's second-level
-  // cache while all query rows pass over them. Below 32 tokens a partial result (a row of
-  // output and its reduction) costs as much as the tokens it stands for.
-  constexpr std::int64_t longest = 256, shortest = 32, round = 16;
-  if (workers <= 1 || kv_heads % workers == 0) return longest;
-  const std::int64_t items = 2 * std::int64_t{workers};  // two each, to even out masked chunks
-  const std::int64_t share = (kv_tokens * kv_heads + items - 1) / items;
-  return static_cast<std::int32_t>(
-      std::clamp((share + round - 1) / round * round, shortest, longest));
 }
 
 }  // namespace coppice

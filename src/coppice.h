@@ -72,14 +72,17 @@ enum class DeviceKind {
 
 /// What the CPU computes in. The environment variable COPPICE_CPU_ISA caps the instructions used:
 /// sse4, avx2, avx512, avx512_bf16 or amx; it is read once in a process.
+///
+/// By all but bf16, the logits behind a text are the same bits however its tokens came about: with
+/// any draft or none, beside any texts, on any number of threads. Greedy and coupled texts are then
+/// those of plain decoding, without exception.
 enum class CpuDtype {
+  /// f32, but activations meet quantised weights in blocks of 32 integers of 8 bits: about twice as
+  /// fast.
+  automatic,
   f32,   ///< weights in the format they are stored in, activations and sums in F32, on every CPU
   bf16,  ///< weights and activations rounded to BF16, which takes AVX-512 BF16 or AMX and may be
          ///< faster for trees of many nodes
-  /// f32, but activations meet quantised weights in blocks of 32 integers of 8 bits: about twice as
-  /// fast. Rounding to 8 bits magnifies what passes of other rows differ by, so that a text with a
-  /// draft may part from the plain one where two tokens are as likely as within a fifth.
-  int8,
 };
 
 /// What keys and values are kept in. 16 bits halve the memory of long texts and what a step reads
@@ -130,7 +133,7 @@ struct EngineOptions {
   // LongRoPE model, whose factors go by the positions it is loaded for.
   DeviceKind device = DeviceKind::automatic;
   int threads = 0;  ///< CPU threads; 0: as many as the process may use
-  CpuDtype cpu_dtype = CpuDtype::f32;
+  CpuDtype cpu_dtype = CpuDtype::automatic;
   KvDtype kv_dtype = KvDtype::automatic;
   std::int32_t max_tree_size = 256;  ///< largest tree that generate() will be asked for
   /// KV slots of each model, for all sequences together; so also the longest text. Whole pages of

@@ -8,16 +8,19 @@
 //   head_dim  any; multiples of 16 are vectorised
 //   positions [queries], of the rows; read where the rule has a window
 //
-// Every chunk c of the plan gives each of its queries and heads a partial result over the
-// tokens T(c, q) that the query sees, normalised, with the log of its softmax sum:
-//   lse = log sum_{t in T} exp(s_t),  o = sum_{t in T} exp(s_t - lse) v_t,  s_t = cap(scale q k_t)
-// and partial results are joined exactly (DeFT, eq. 1):
-//   out = sum_c exp(lse_c - m) o_c / sum_c exp(lse_c - m),  m = max_c lse_c
-// By a window, T(c, q) are those of them that it leaves (AttentionRule); blocks of tokens that no
-// row of a tile sees are neither read nor computed. A plan need not, but should, be one of the
-// segments that trim_to_window() leaves. KV beyond windows is kept in the pool all the same.
-// What a partial result is does not depend on the worker that computes it, so equal plans
-// give equal bits at any number of threads.
+// Every chunk c of the plan gives each of its queries and heads a partial result over the tokens
+// T(c, q) that the query sees, not normalised, with its maximum score and the sum of its weights:
+//   m = max_{t in T} s_t,  w_t = exp(s_t - m),  o = sum w_t v_t,  z = sum w_t,
+//   s_t = cap(scale q k_t)
+// and partial results are joined exactly, in the order of chunks (DeFT, eq. 1):
+//   out = sum_c exp(m_c - M) o_c / sum_c exp(m_c - M) z_c,  M = max_c m_c
+// By a window, T(c, q) are those of them that it leaves (AttentionRule); tokens that no row of a
+// tile sees are neither read nor computed. A plan need not, but should, be one of the segments that
+// trim_to_window() leaves. KV beyond windows is kept in the pool all the same.
+//
+// By a plan of flatten a row's result depends on its query and on the keys and values that it sees,
+// by their positions, and on nothing else: the same bits alone or in a tree, in a text's first pass
+// or in a later one, beside any texts, by any number of threads.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Tiles of rows and blocks of tokens that attention works in; included once per Highway target.
+// Tiles of rows and the tokens that attention gives them; included once per Highway target.
 #if defined(COPPICE_KERNELS_CPU_ATTENTION_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef COPPICE_KERNELS_CPU_ATTENTION_BLOCK_INL_H_
 #undef COPPICE_KERNELS_CPU_ATTENTION_BLOCK_INL_H_
@@ -25,70 +25,98 @@ constexpr bool kManyRegisters = kLanes >= 16;                  ///< 32 vector re
 constexpr std::int32_t kMostVectors = kManyRegisters ? 4 : 2;  ///< of a wide tile
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kLog2E = 1.44269504088896341f;
-constexpr float kLn2 = 0.69314718055994531f;
 
-struct Scratch {
-  float* queries;  ///< wide: [head_dim][row]; narrow: [row][head_dim]; scaled
-  float* scores;   ///< wide: [token][row]; narrow: [row][attention_block]
-  float* out;      ///< [row][head_dim], not normalised
-  float* maximum;  ///< [row], base 2
-  float* sum;      ///< [row]
-  float* rescale;  ///< [row]: factor of `out` before the block is added
-  float* behind;   ///< [row]: how far its position is behind the tile's first; for windows
-  float* widened;  ///< [token][head_dim]: a block's keys or values
+/// What maxima subtract: themselves, or 0 where nothing was seen, so that weights are 0, not NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V base_of(D d, V maximum) {
+  return hn::IfThenZeroElse(hn::Eq(maximum, hn::Set(d, kMinusInfinity)), maximum);
+}
+
+/// Tokens of a chunk that some row of a tile sees: where they lie and which rows see them.
+struct Piece {
+  std::int32_t tokens;
+  std::int64_t* offset;  ///< into keys and values; the last repeated up to a multiple of 16
+  std::int32_t *row_begin, *row_end;
+  bool masked;  ///< some row does not see some token by its interval
+  /// By a window, the rows that see the token are less than this behind the tile's first position.
+  float* behind_end;
+  bool windowed;  ///< some row does not see some token by the window
 };
 
-inline Scratch carve(float* memory, std::int64_t dim) {
+struct Scratch {
+  float*
+      queries;    ///< wide: by lane order, see transpose_queries(); narrow: [row][head_dim]; scaled
+  float* scores;  ///< wide: [token][row]; narrow: [row][stride]
+  float* part;    ///< [row][head_dim], of a chunk, not normalised
+  float* out;     ///< [row][head_dim], of the chunks so far, not normalised
+  float* part_maximum;  ///< [row], base 2, of a chunk
+  float* part_sum;      ///< [row], of a chunk
+  float* maximum;       ///< [row], base 2, of the chunks so far
+  float* sum;           ///< [row], of the chunks so far
+  float* factor;        ///< [row]: of `out` when a chunk joins
+  float* part_factor;   ///< [row]: of `part`
+  float* behind;        ///< [row]: how far its position is behind the tile's first; for windows
+  float* widened;       ///< [attention_widened][head_dim]: keys or values
+  std::int64_t* widened_offset;
+  std::int32_t stride;  ///< the longest chunk, up to a multiple of 16
+  Piece pieces[2];
+};
+
+inline Scratch carve(float* memory, std::int64_t dim, std::int32_t longest) {
   Scratch s;
-  s.queries = memory;
-  s.scores = s.queries + attention_rows * dim;
-  s.out = s.scores + attention_rows * attention_block;
-  s.maximum = s.out + attention_rows * dim;
-  s.sum = s.maximum + attention_rows;
-  s.rescale = s.sum + attention_rows;
-  s.behind = s.rescale + attention_rows;
-  s.widened = s.behind + attention_rows;
+  s.stride = (longest + 15) / 16 * 16;
+  const auto take = [&](std::int64_t floats) {
+    float* taken = memory;
+    memory += floats;
+    return taken;
+  };
+  s.queries = take(attention_rows * dim);
+  s.scores = take(std::int64_t{attention_rows} * s.stride);
+  s.part = take(attention_rows * dim);
+  s.out = take(attention_rows * dim);
+  for (float** rows :
+       {&s.part_maximum, &s.part_sum, &s.maximum, &s.sum, &s.factor, &s.part_factor, &s.behind}) {
+    *rows = take(attention_rows);
+  }
+  for (Piece& piece : s.pieces) {
+    piece.offset = reinterpret_cast<std::int64_t*>(take(2 * std::int64_t{s.stride}));
+    piece.row_begin = reinterpret_cast<std::int32_t*>(take(s.stride));
+    piece.row_end = reinterpret_cast<std::int32_t*>(take(s.stride));
+    piece.behind_end = take(s.stride);
+  }
+  s.widened_offset = reinterpret_cast<std::int64_t*>(take(2 * attention_widened));
+  s.widened = take(attention_widened * dim);
   return s;
 }
 
 struct Tile {
   const AttentionCall* call;
-  const AttentionPlan::Chunk* chunk;
+  const AttentionItem* item;
   std::int32_t kv_head;
-  std::int32_t first_row;  ///< packed row of the item
+  std::int32_t first_row;  ///< packed row of the text
   std::int32_t rows;
   std::int64_t dim;
   std::int32_t nearest = 0, farthest = 0;  ///< positions of its rows; for windows
 
   std::int32_t window() const { return call->rule.window; }
   std::int32_t query(std::int32_t row) const {
-    return chunk->q_begin + (first_row + row) / call->group;
+    return item->q_begin + (first_row + row) / call->group;
   }
   std::int32_t head(std::int32_t row) const {
     return kv_head * call->group + (first_row + row) % call->group;
+  }
+  /// The tile's first row that is of `query` or a later one, within [0, rows].
+  std::int32_t row_of(std::int32_t query) const {
+    return std::clamp((query - item->q_begin) * call->group - first_row, 0, rows);
   }
   const float* q_row(std::int32_t row) const {
     return call->q + query(row) * call->q_stride + head(row) * dim;
   }
 };
 
-/// Where the tokens of a block lie and which rows of the tile see them.
-struct Block {
-  std::int32_t tokens;
-  std::int64_t offset[attention_block];  ///< into keys and values
-  std::int64_t widened_offset[attention_block];
-  std::int32_t row_begin[attention_block], row_end[attention_block];
-  bool masked;  ///< some row does not see some token by its interval
-  /// By a window, the rows that see the token are less than this behind the tile's first position.
-  float behind_end[attention_block];
-  bool windowed;  ///< some row does not see some token by the window
-};
-
-/// The score loops run over whole groups of tokens: the last one is repeated.
+/// Loops run over whole groups of tokens: the last one is repeated.
 inline void repeat_last(std::int32_t tokens, std::int64_t* offset) {
-  for (std::int32_t t = tokens; t < attention_block && t % 16 != 0; ++t) {
-    offset[t] = offset[tokens - 1];
-  }
+  for (std::int32_t t = tokens; t % 16 != 0; ++t) offset[t] = offset[tokens - 1];
 }
 
 /// The positions of a tile's rows, `padded_rows` of which repeat its last one.
@@ -104,60 +132,48 @@ inline void place_rows(Tile& tile, std::int32_t padded_rows, const Scratch& s) {
   }
 }
 
-/// The window's part in filling a block; false if no row of the tile is near enough to any token.
-inline bool window_block(const Tile& tile, std::int32_t begin, Block& block) {
+/// Fills `piece` with the tokens of `chunk` that some row of the tile sees. Leaving the others out
+/// changes no sum: their weights would be 0.
+inline void gather(const Tile& tile, const AttentionPlan::Chunk& chunk, Piece& piece) {
   // Distances count exactly in f32 up to here, which exceeds those in a tree by far.
   constexpr std::int64_t countable = 1 << 24;
-  const std::int32_t* position = tile.call->plan->position.data() + begin;
-  bool seen = false;
-  for (std::int32_t t = 0; t < block.tokens; ++t) {
-    const std::int64_t end = window_end(position[t], tile.window());
-    block.behind_end[t] =
-        static_cast<float>(std::clamp<std::int64_t>(end - tile.nearest, 0, countable));
-    seen = seen || end > tile.nearest;
-    block.windowed = block.windowed || end <= tile.farthest;
-  }
-  return seen;
-}
-
-/// Fills `block` from flattened tokens [begin, end); false if no row of the tile sees any.
-inline bool fill_block(const Tile& tile, std::int32_t begin, std::int32_t end, Block& block) {
   const AttentionPlan& plan = *tile.call->plan;
   const KvLayout& layout = *tile.call->layout;
-  block.tokens = end - begin;
-  block.masked = false;
-  block.windowed = false;
-  if (tile.window() > 0 && !window_block(tile, begin, block)) return false;
-  if (!tile.chunk->full) {
-    bool seen = false;
-    for (std::int32_t t = 0; t < block.tokens; ++t) {
-      const auto token = static_cast<std::size_t>(begin + t);
-      const auto row_of = [&](std::int32_t query) {
-        return std::clamp((query - tile.chunk->q_begin) * tile.call->group - tile.first_row, 0,
-                          tile.rows);
-      };
-      block.row_begin[t] = row_of(plan.q_begin[token]);
-      block.row_end[t] = row_of(plan.q_end[token]);
-      seen = seen || block.row_begin[t] < block.row_end[t];
-      block.masked = block.masked || block.row_begin[t] > 0 || block.row_end[t] < tile.rows;
-    }
-    if (!seen) return false;
-  }
   const auto page_size = static_cast<std::uint32_t>(layout.page_size);
   const std::int64_t page_floats = std::int64_t{layout.kv_heads} * page_size * tile.dim;
   const std::int64_t head_floats = std::int64_t{tile.kv_head} * page_size * tile.dim;
   const bool shifts = (page_size & (page_size - 1)) == 0;
   const int shift = __builtin_ctz(page_size);
-  for (std::int32_t t = 0; t < block.tokens; ++t) {
-    const auto slot = static_cast<std::uint32_t>(plan.slot[static_cast<std::size_t>(begin + t)]);
+  std::int32_t begin = tile.row_of(chunk.q_begin), end = tile.row_of(chunk.q_end);
+  std::int32_t tokens = 0;
+  piece.masked = piece.windowed = false;
+  for (std::int32_t token = chunk.kv_begin; token < chunk.kv_end; ++token) {
+    const auto i = static_cast<std::size_t>(token);
+    if (!chunk.full) {
+      begin = tile.row_of(plan.q_begin[i]);
+      end = tile.row_of(plan.q_end[i]);
+    }
+    if (begin >= end) continue;
+    if (tile.window() > 0) {
+      const std::int64_t last = window_end(plan.position[i], tile.window());
+      if (last <= tile.nearest) continue;
+      piece.behind_end[tokens] =
+          static_cast<float>(std::min<std::int64_t>(last - tile.nearest, countable));
+      piece.windowed = piece.windowed || last <= tile.farthest;
+    }
+    piece.row_begin[tokens] = begin;
+    piece.row_end[tokens] = end;
+    piece.masked = piece.masked || begin > 0 || end < tile.rows;
+    const auto slot = static_cast<std::uint32_t>(plan.slot[i]);
     const std::uint32_t page = shifts ? slot >> shift : slot / page_size;
-    block.offset[t] = page * page_floats + head_floats + (slot - page * page_size) * tile.dim;
+    piece.offset[tokens++] =
+        page * page_floats + head_floats + (slot - page * page_size) * tile.dim;
   }
-  repeat_last(block.tokens, block.offset);
-  return true;
+  piece.tokens = tokens;
+  if (tokens > 0) repeat_last(tokens, piece.offset);
 }
 
-/// Keys or values of a block: token t's lie at first + offset[t].
+/// Keys or values: token t's lie at first + offset[t].
 template <DType kType>
 struct TokenRows {
   const Stored<kType>* first;
@@ -165,8 +181,8 @@ struct TokenRows {
 };
 
 template <DType kType>
-TokenRows<kType> rows_of(const void* layer, const Block& block) {
-  return {static_cast<const Stored<kType>*>(layer), block.offset};
+TokenRows<kType> rows_of(const void* layer, const Piece& piece) {
+  return {static_cast<const Stored<kType>*>(layer), piece.offset};
 }
 
 /// Rows that will be read next, asked for in the midst of other work: a head's rows lie together
@@ -192,23 +208,25 @@ Ahead ahead_of(TokenRows<kType> rows, std::int32_t tokens, std::int64_t dim) {
   return {reinterpret_cast<const char*>(rows.first), rows.offset, tokens, size, dim * size};
 }
 
-/// Copies a block's rows to s.widened. It pays where several rows of the tile use them, or where
-/// elements are taken one by one.
+/// Copies rows of tokens [begin, end), at most attention_widened, to s.widened. It pays where
+/// several rows of the tile use them, or where elements are taken one by one.
 template <DType kType>
-HWY_NOINLINE TokenRows<DType::f32> widened(TokenRows<kType> from, std::int64_t dim,
-                                           const Ahead& ahead, const Scratch& s, Block& block) {
+HWY_NOINLINE TokenRows<DType::f32> widened(TokenRows<kType> from, std::int32_t begin,
+                                           std::int32_t end, std::int64_t dim, const Ahead& ahead,
+                                           const Scratch& s) {
   const Floats d;
-  for (std::int32_t t = 0; t < block.tokens; ++t) {
+  for (std::int32_t t = begin; t < end; ++t) {
     ahead.ask(t, 1);
     const Stored<kType>* row = from.first + from.offset[t];
-    float* to = s.widened + t * dim;
+    const std::int64_t place = (t - begin) * dim;
+    float* to = s.widened + place;
     std::int64_t i = 0;
     for (; i + kLanes <= dim; i += kLanes) hn::StoreU(load_as<kType>(d, row + i), d, to + i);
     for (; i < dim; ++i) to[i] = value_as<kType>(row + i);
-    block.widened_offset[t] = t * dim;
+    s.widened_offset[t - begin] = place;
   }
-  repeat_last(block.tokens, block.widened_offset);
-  return {s.widened, block.widened_offset};
+  repeat_last(end - begin, s.widened_offset);
+  return {s.widened, s.widened_offset};
 }
 
 }  // namespace coppice::cpu::HWY_NAMESPACE

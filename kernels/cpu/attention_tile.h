@@ -1,4 +1,4 @@
-// One work item of attention: the queries of a chunk that share a KV head.
+// One work item of attention: rows that share a KV head, over chunks of their text.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,22 @@
 
 namespace coppice::cpu {
 
-/// KV tokens whose scores are held at a time.
-inline constexpr std::int32_t attention_block = 64;
-/// Most rows of a tile (64 of wide tiles; narrow ones are smaller).
+/// Most rows of an item, and of a tile (64 of wide tiles; narrow ones are smaller).
 inline constexpr std::int32_t attention_rows = 64;
+/// Tokens whose keys or values are widened at a time.
+inline constexpr std::int32_t attention_widened = 64;
+
+/// Packed rows [row_begin, row_end) of a text and a KV head over chunks [chunk_begin, chunk_end) of
+/// the plan. Packed row r is query q_begin + r / group, head kv_head * group + r % group.
+struct AttentionItem {
+  std::int32_t q_begin;
+  std::int32_t row_begin, row_end;
+  std::int32_t chunk_begin, chunk_end;
+  /// The chunks are all that the rows see: their result is the output. Else each chunk's result is
+  /// kept for join_partials(), at its place in the plan less `partial_shift`.
+  bool whole;
+  std::int32_t partial_shift;
+};
 
 struct AttentionCall {
   const AttentionPlan* plan;
@@ -27,17 +39,22 @@ struct AttentionCall {
   bool far;  ///< the pass's KV, all layers together, is more than caches keep
   DType out_dtype;
   void* out;
-  float* partial_out;  ///< [partial][head][head_dim]; nullptr: the one chunk writes to `out`
-  float* partial_lse;  ///< [partial][head]
+  std::int32_t longest;  ///< tokens of a chunk
+  // Partial results, not normalised.
+  float* partial_out;      ///< [partial][head][head_dim]
+  float* partial_maximum;  ///< [partial][head], of scores to base 2
+  float* partial_sum;      ///< [partial][head]
 };
 
-/// Floats of scratch that a worker needs, for any number of rows.
-std::int64_t attention_scratch_floats(std::int32_t head_dim);
+/// Floats of scratch that a worker needs, for any number of rows; `longest`: tokens of a chunk.
+std::int64_t attention_scratch_floats(std::int32_t head_dim, std::int32_t longest);
 
-/// Partial results of `chunk` for the query heads of `kv_head`.
-void attend(const AttentionCall& call, std::int32_t chunk, std::int32_t kv_head, float* scratch);
+void attend(const AttentionCall& call, const AttentionItem& item, std::int32_t kv_head,
+            float* scratch);
 
-/// Joins the partial results of queries [q_begin, q_end).
-void join_partials(const AttentionCall& call, std::int32_t q_begin, std::int32_t q_end);
+/// Joins the partial results of queries [q_begin, q_end), which their items left at their places
+/// less `partial_shift`.
+void join_partials(const AttentionCall& call, std::int32_t q_begin, std::int32_t q_end,
+                   std::int32_t partial_shift);
 
 }  // namespace coppice::cpu

@@ -25,11 +25,8 @@ namespace {
 /// layers share.
 class CpuPass final : public Pass {
  public:
-  CpuPass(const PassLimits& limits, int workers)
-      : windows_(limits.windows),
-        plans_(limits.windows.size()),
-        kv_heads_(limits.attention.kv_heads),
-        workers_(workers) {}
+  explicit CpuPass(const PassLimits& limits)
+      : windows_(limits.windows), plans_(limits.windows.size()) {}
 
   PassShape begin(const PassInputs& inputs) override {
     const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
@@ -39,11 +36,7 @@ class CpuPass final : public Pass {
     logit_rows.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
     for (std::size_t i = 0; i < windows_.size(); ++i) {
       trim_to_window(inputs.segments, inputs.positions, windows_[i], trimmed_);
-      if (inputs.division == AttentionDivision::flatten) {
-        plans_[i].assign(trimmed_, rows, kv_heads_, workers_);
-      } else {
-        plans_[i].assign(trimmed_, rows, inputs.division);
-      }
+      plans_[i].assign(trimmed_, rows, inputs.division);
     }
     return {rows, static_cast<std::int32_t>(logit_rows.size())};
   }
@@ -65,8 +58,6 @@ class CpuPass final : public Pass {
   const std::vector<std::int32_t> windows_;
   std::vector<AttentionPlan> plans_;  ///< by window
   std::vector<KvSegment> trimmed_;
-  std::int32_t kv_heads_;
-  int workers_;
 };
 
 const CpuPass& cpu_pass(const Pass& pass) { return static_cast<const CpuPass&>(pass); }
@@ -109,7 +100,7 @@ class CpuDevice final : public Device {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
-    return std::make_unique<CpuPass>(limits, threads());
+    return std::make_unique<CpuPass>(limits);
   }
   void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {

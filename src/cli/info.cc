@@ -26,7 +26,7 @@ po::options_description machine_options() {
   d.add_options()("target", po::value<std::string>()->value_name("MODEL"),
                   "the model's folder or GGUF file, if it is not the first word")(
       "cpu-dtype",
-      po::value<std::string>()->default_value("f32")->value_name(any_of(all_cpu_dtypes)),
+      po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
       "the type of activations on the CPU")(
       "device", po::value<std::string>()->default_value("cpu")->value_name(any_of(all_devices)),
       "whose memory is planned: cpu's or, with cuda, the card's")(
@@ -177,7 +177,7 @@ int info(const std::vector<std::string>& arguments) {
   EngineOptions options;
   options.target = folders.front();
   options.device = named("device", text_in(values, "device"), all_devices);
-  options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
+  options.cpu_dtype = named("cpu-dtype", text_in(values, "cpu-dtype"), all_cpu_dtypes);
   options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();

@@ -66,13 +66,11 @@ po::options_description cpu_model_options() {
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads; 0: as many as this process may use")(
       "cpu-dtype",
-      po::value<std::string>()->default_value("f32")->value_name(any_of(all_cpu_dtypes)),
-      "type of activations on the CPU, where weights stay as they are stored: f32; int8, which is "
-      "f32 but for products with quantised weights, twice as fast with activations rounded to 8 "
-      "bits, by which a text with a draft may part from the plain one sooner; or bf16, which "
-      "rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info "
-      "DIR "
-      "says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
+      po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
+      "type of activations on the CPU, where weights stay as they are stored: f32; auto, which is "
+      "f32 but for products with quantised weights, where activations are rounded to 8 bits; or "
+      "bf16, which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info "
+      "DIR says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
       "avx512_bf16 or amx")(
       "kv-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
@@ -223,10 +221,6 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
-CpuDtype cpu_dtype_in(const std::string& text) {
-  return text == "auto" ? CpuDtype::f32 : named("cpu-dtype", text, all_cpu_dtypes);
-}
-
 void read_roundings(const po::variables_map& values, EngineOptions& options) {
   options.target_weights =
       named("target-weights", text_in(values, "target-weights"), all_weight_roundings);
@@ -280,7 +274,7 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
     }
   }
   options.threads = values["threads"].as<int>();
-  options.cpu_dtype = cpu_dtype_in(text_in(values, "cpu-dtype"));
+  options.cpu_dtype = named("cpu-dtype", text_in(values, "cpu-dtype"), all_cpu_dtypes);
   options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.max_sequences = 1;

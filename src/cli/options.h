@@ -28,9 +28,7 @@ inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, K
 inline constexpr std::array all_weight_roundings = {WeightRounding::keep, WeightRounding::q8_0,
                                                     WeightRounding::q6_k, WeightRounding::q4_k,
                                                     WeightRounding::q4_0};
-inline constexpr std::array all_cpu_dtypes = {CpuDtype::f32, CpuDtype::int8, CpuDtype::bf16};
-/// What --cpu-dtype says; "auto" is f32.
-CpuDtype cpu_dtype_in(const std::string& text);
+inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
 
 /// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's
 /// path.

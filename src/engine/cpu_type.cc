@@ -53,7 +53,7 @@ std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_
                " does not widen them, activations and sums F32");
   }
   const bool integers =
-      cpu_dtype == CpuDtype::int8 && std::any_of(types.begin(), types.end(), is_quantised);
+      cpu_dtype == CpuDtype::automatic && std::any_of(types.begin(), types.end(), is_quantised);
   return cat("weights ", stored, rounding ? " as rounded" : " as stored",
              ", activations and sums F32",
              integers ? ", 8 bits where activations meet quantised weights" : "");

@@ -28,7 +28,7 @@ const char* name_of(DeviceKind device) {
   return names[static_cast<std::size_t>(device)];
 }
 const char* name_of(CpuDtype dtype) {
-  constexpr std::array names = {"f32", "bf16", "int8"};
+  constexpr std::array names = {"auto", "f32", "bf16"};
   return names[static_cast<std::size_t>(dtype)];
 }
 const char* name_of(KvDtype dtype) {

@@ -39,7 +39,7 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   CpuOptions cpu;
   cpu.threads = options.threads;
   cpu.compute = cpu_type(options.cpu_dtype);
-  cpu.integer_products = options.cpu_dtype == CpuDtype::int8;
+  cpu.integer_products = options.cpu_dtype == CpuDtype::automatic;
   cpu.kv = asked_kv_type(options.kv_dtype).value_or(DType::f32);
   return cpu;
 }

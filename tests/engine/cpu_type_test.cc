@@ -39,7 +39,7 @@ TEST(CpuType, IsDescribed) {
     const std::string kept = stored == DType::f16 && !cpu::has_native_f16()
                                  ? "F16 kept as F32, as sse4 does not widen them"
                                  : name + " as stored";
-    EXPECT_EQ(describe_cpu_types(folder.path() / name, CpuDtype::int8),
+    EXPECT_EQ(describe_cpu_types(folder.path() / name, CpuDtype::automatic),
               "weights " + kept + ", activations and sums F32");
     EXPECT_EQ(describe_cpu_types(folder.path() / name, CpuDtype::bf16),
               "weights and activations BF16, sums F32" +

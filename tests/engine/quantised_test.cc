@@ -68,7 +68,7 @@ TEST(QuantisedEngine, SaysWhatIsRounded) {
   request.ignore_eos = true;
   request.speculation = Dyspec{4};
   EngineOptions load = pair.options();
-  load.cpu_dtype = CpuDtype::int8;
+  load.cpu_dtype = CpuDtype::automatic;
   EXPECT_EQ(Engine::load(load).generate(prompt, request).used.target_weights, "");
   load.target_weights = WeightRounding::q8_0;
   load.draft_weights = WeightRounding::q4_k;  // rows of 32: q5_0, and q8_0 of the tables
@@ -93,12 +93,12 @@ TEST(QuantisedEngine, CostsAreKeptByFormats) {
     return cost_fingerprint(*inside(engine).target.model, *inside(engine).draft.model);
   };
   const std::string plain = fingerprint(WeightRounding::keep, CpuDtype::f32);
-  EXPECT_EQ(fingerprint(WeightRounding::keep, CpuDtype::int8), plain);
+  EXPECT_EQ(fingerprint(WeightRounding::keep, CpuDtype::automatic), plain);
   const std::string rounded = fingerprint(WeightRounding::q8_0, CpuDtype::f32);
   EXPECT_NE(rounded, plain);
   EXPECT_NE(fingerprint(WeightRounding::q4_0, CpuDtype::f32), rounded);
   if (on_cuda()) return;
-  EXPECT_NE(fingerprint(WeightRounding::q8_0, CpuDtype::int8), rounded);
+  EXPECT_NE(fingerprint(WeightRounding::q8_0, CpuDtype::automatic), rounded);
 }
 
 TEST(Requantised, TakesWhatFitsRows) {

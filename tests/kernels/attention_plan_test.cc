@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/tree_order.h"
@@ -22,17 +24,22 @@ std::vector<VisibleKv> tree_kv(const TokenTree& tree, std::int32_t prefix) {
   TreeOrder order;
   order.assign(tree);
   std::vector<VisibleKv> kv;
-  for (std::int32_t t = 0; t < prefix; ++t) kv.push_back({t, 0, order.rows()});
+  for (std::int32_t t = 0; t < prefix; ++t) kv.push_back({t, 0, order.rows(), t});
   for (std::int32_t r = 0; r < order.rows(); ++r) {
-    kv.push_back({prefix + r, r, r + order.subtree_rows[static_cast<std::size_t>(r)]});
+    const auto row = static_cast<std::size_t>(r);
+    const auto node = static_cast<std::size_t>(order.node_of_row[row]);
+    kv.push_back({prefix + r, r, r + order.subtree_rows[row], prefix + tree.depth[node]});
   }
   return kv;
 }
 
 /// Throws Error(failure) that names the first broken invariant.
 void validate(const AttentionPlan& plan) {
-  const auto& [queries, slot, q_begin, q_end, position, text_end, chunks, reduce_begin, partial_of,
-               partials] = plan;
+  const auto& queries = plan.queries;
+  const auto& [slot, q_begin, q_end, position] =
+      std::tie(plan.slot, plan.q_begin, plan.q_end, plan.position);
+  const auto& [texts, chunks, reduce_begin, partial_of, partials] =
+      std::tie(plan.texts, plan.chunks, plan.reduce_begin, plan.partial_of, plan.partials);
   const auto fail = [](const auto&... what) { throw_failure(cat("attention plan: ", what...)); };
   const std::size_t tokens = slot.size();
   if (q_begin.size() != tokens || q_end.size() != tokens || position.size() != tokens) {
@@ -44,10 +51,21 @@ void validate(const AttentionPlan& plan) {
       fail("token ", t, " is seen by queries [", q_begin[t], ", ", q_end[t], ") of ", queries);
     }
   }
-  if (!std::is_sorted(text_end.begin(), text_end.end()) ||
-      (text_end.empty() ? 0 : text_end.back()) != static_cast<std::int32_t>(tokens)) {
-    fail("texts do not end where the tokens do");
+  std::int32_t next_chunk = 0, next_query = 0;
+  for (const AttentionPlan::Text& text : texts) {
+    if (text.chunk_begin != next_chunk || text.q_begin < next_query) {
+      fail("a text begins at chunk ", text.chunk_begin, " and query ", text.q_begin);
+    }
+    next_chunk = text.chunk_end;
+    next_query = text.q_end;
+    for (std::int32_t c = text.chunk_begin; c < text.chunk_end; ++c) {
+      const AttentionPlan::Chunk& chunk = chunks[static_cast<std::size_t>(c)];
+      if (chunk.q_begin < text.q_begin || chunk.q_end > text.q_end) {
+        fail("chunk ", c, " has queries of two texts");
+      }
+    }
   }
+  if (next_chunk != std::ssize(chunks)) fail("texts end at chunk ", next_chunk);
   std::int32_t next_token = 0;
   std::int32_t next_partial = 0;
   std::vector<std::vector<std::int32_t>> expected(static_cast<std::size_t>(queries));
@@ -108,7 +126,7 @@ void validate(const AttentionPlan& plan) {
 /// Every visible (query, slot) pair lies in exactly one chunk, and that chunk's partial result
 /// is in the query's reduction list exactly once.
 void expect_covers(const AttentionPlan& plan, const std::vector<VisibleKv>& kv,
-                   std::int32_t chunk_tokens) {
+                   std::int32_t chunk_tokens = std::numeric_limits<std::int32_t>::max()) {
   ASSERT_NO_THROW(validate(plan));
   std::multiset<std::pair<std::int32_t, KvSlot>> expected, planned;
   for (const VisibleKv& token : kv) {
@@ -141,18 +159,54 @@ void expect_covers(const AttentionPlan& plan, const std::vector<VisibleKv>& kv,
   EXPECT_EQ(static_cast<std::int32_t>(reduced.size()), plan.partials);
 }
 
+/// Of flatten, where intervals are a tree's: each query has all tokens of a group in one chunk, and
+/// its chunks in order.
+void expect_grouped(const AttentionPlan& plan) {
+  for (std::int32_t q = 0; q < plan.queries; ++q) {
+    std::int32_t last_group = -1, last_position = -1;
+    for (const AttentionPlan::Chunk& chunk : plan.chunks) {
+      std::int32_t group = -1;
+      for (std::int32_t token = chunk.kv_begin; token < chunk.kv_end; ++token) {
+        const auto t = static_cast<std::size_t>(token);
+        if (q < plan.q_begin[t] || q >= plan.q_end[t]) continue;
+        ASSERT_TRUE(group == -1 || group == plan.position[t] / position_group);
+        group = plan.position[t] / position_group;
+        ASSERT_GT(plan.position[t], last_position);
+        last_position = plan.position[t];
+      }
+      if (group == -1) continue;
+      ASSERT_GT(group, last_group);
+      last_group = group;
+    }
+  }
+}
+
 TEST(AttentionPlan, EveryTreeOfUpToSevenNodes) {
   AttentionPlan plan;
   for (std::int32_t nodes = 1; nodes <= 7; ++nodes) {
     testing::for_each_tree(nodes, [&](const TokenTree& tree) {
-      for (const std::int32_t prefix : {0, 3}) {
-        for (const std::int32_t chunk_tokens : {1, 2, 3, 16}) {
-          const auto kv = tree_kv(tree, prefix);
-          plan.assign(segments_of(kv), nodes, chunk_tokens);
-          expect_covers(plan, kv, chunk_tokens);
-        }
+      for (const std::int32_t prefix : {0, 3, position_group - 2, position_group}) {
+        const auto kv = tree_kv(tree, prefix);
+        plan.assign(segments_of(kv), nodes, AttentionDivision::flatten);
+        expect_covers(plan, kv);
+        expect_grouped(plan);
       }
     });
+  }
+}
+
+TEST(AttentionPlan, RandomTrees) {
+  std::mt19937 random(2);
+  const auto draw = [&](std::int32_t low, std::int32_t high) {
+    return std::uniform_int_distribution<std::int32_t>(low, high)(random);
+  };
+  AttentionPlan plan;
+  for (int round = 0; round < 300; ++round) {
+    const auto tree = testing::random_tree(draw(1, 400), draw(0, 1) == 0 ? 1 : 60, random);
+    const auto kv = tree_kv(tree, draw(0, 2) == 0 ? 0 : draw(1, 900));
+    plan.assign(segments_of(kv), tree.nodes(), AttentionDivision::flatten);
+    expect_covers(plan, kv);
+    expect_grouped(plan);
   }
 }
 
@@ -169,12 +223,15 @@ TEST(AttentionPlan, RandomIntervals) {
     for (std::int32_t run = 0; run < runs; ++run) {
       std::int32_t begin = draw(0, queries), end = draw(0, queries);
       if (begin > end) std::swap(begin, end);
-      for (std::int32_t i = draw(1, 20); i > 0; --i) kv.push_back({draw(0, 999), begin, end});
+      for (std::int32_t i = draw(1, 20); i > 0; --i) {
+        kv.push_back({draw(0, 999), begin, end, draw(0, 300)});
+      }
     }
-    for (std::int32_t q = 0; q < queries; ++q) kv.push_back({1000 + q, q, q + 1});
-    const std::int32_t chunk_tokens = draw(1, 24);
-    plan.assign(segments_of(kv), queries, chunk_tokens);
-    expect_covers(plan, kv, chunk_tokens);
+    for (std::int32_t q = 0; q < queries; ++q) kv.push_back({1000 + q, q, q + 1, draw(0, 300)});
+    std::stable_sort(kv.begin(), kv.end(),
+                     [](const VisibleKv& a, const VisibleKv& b) { return a.q_begin < b.q_begin; });
+    plan.assign(segments_of(kv), queries, AttentionDivision::flatten);
+    expect_covers(plan, kv);
   }
 }
 
@@ -223,24 +280,25 @@ TEST(AttentionPlan, OtherDivisionsByHand) {
             (Chunks{{0, 402, 0, 7}, {402, 804, 0, 7}, {804, 1207, 0, 7}}));
 }
 
-TEST(AttentionPlan, SplitsAPrefixEvenly) {
+TEST(AttentionPlan, CutsByPosition) {
   AttentionPlan plan;
-  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0}), 999);
-  plan.assign(segments_of(kv), 3, 256);
-  ASSERT_EQ(plan.chunks.size(), 5u);  // 999 + the root in four, then the two leaves
-  for (std::size_t c = 0; c < 4; ++c) {
-    EXPECT_EQ(plan.chunks[c].kv_end - plan.chunks[c].kv_begin, 250);
+  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0}), 2 * position_group - 1);
+  plan.assign(segments_of(kv), 3, AttentionDivision::flatten);
+  ASSERT_EQ(plan.chunks.size(), 3u);  // the root ends the second group, its leaves are the third
+  for (std::size_t c = 0; c < 2; ++c) {
+    EXPECT_EQ(plan.chunks[c].kv_end - plan.chunks[c].kv_begin, position_group);
     EXPECT_TRUE(plan.chunks[c].full);
   }
-  EXPECT_FALSE(plan.chunks[4].full);
+  EXPECT_FALSE(plan.chunks[2].full);
 }
 
 TEST(AttentionPlan, LongRunsOfDisjointQueriesDoNotShareChunks) {
   std::vector<VisibleKv> kv;
-  for (std::int32_t t = 0; t < 10; ++t) kv.push_back({t, 0, 2});
-  for (std::int32_t t = 0; t < 10; ++t) kv.push_back({10 + t, 2, 4});
+  for (std::int32_t t = 0; t < 40; ++t) kv.push_back({t, 0, 2, t});
+  for (std::int32_t t = 0; t < 40; ++t) kv.push_back({40 + t, 2, 4, t});
+  kv.push_back({80, 2, 4, 40});
   AttentionPlan plan;
-  plan.assign(segments_of(kv), 4, 16);
+  plan.assign(segments_of(kv), 4, AttentionDivision::flatten);
   ASSERT_EQ(plan.chunks.size(), 2u);
   EXPECT_TRUE(plan.chunks[0].full && plan.chunks[1].full);
 }
@@ -252,7 +310,6 @@ TEST(AttentionPlan, OfATextDoesNotDependOnOthers) {
     return std::uniform_int_distribution<std::int32_t>(low, high)(random);
   };
   for (int round = 0; round < 300; ++round) {
-    const int workers = draw(1, 5);
     AttentionPlan all;
     std::vector<AttentionPlan> alone(static_cast<std::size_t>(draw(1, 6)));
     std::vector<VisibleKv> kv;
@@ -260,15 +317,15 @@ TEST(AttentionPlan, OfATextDoesNotDependOnOthers) {
     for (AttentionPlan& plan : alone) {
       const auto tree = testing::random_tree(draw(1, 60), draw(0, 1) == 0 ? 1 : 60, random);
       std::vector<VisibleKv> text = tree_kv(tree, draw(0, 2) == 0 ? 0 : draw(1, 900));
-      plan.assign(segments_of(text), tree.nodes(), 1, workers);
+      plan.assign(segments_of(text), tree.nodes(), AttentionDivision::flatten);
       for (const VisibleKv& token : text) {
-        kv.push_back({token.slot, token.q_begin + rows, token.q_end + rows});
+        kv.push_back({token.slot, token.q_begin + rows, token.q_end + rows, token.position});
       }
       rows += tree.nodes();
     }
-    all.assign(segments_of(kv), rows, 1, workers);
+    all.assign(segments_of(kv), rows, AttentionDivision::flatten);
     ASSERT_NO_THROW(validate(all));
-    ASSERT_EQ(all.text_end.size(), alone.size());
+    ASSERT_EQ(all.texts.size(), alone.size());
     std::size_t chunk = 0;
     std::int32_t row = 0, token = 0;
     for (const AttentionPlan& plan : alone) {
@@ -291,18 +348,17 @@ TEST(AttentionPlan, OfATextDoesNotDependOnOthers) {
 TEST(AttentionPlan, RefusesWhatItCannotPlan) {
   AttentionPlan plan;
   const std::vector<VisibleKv> outside = {{0, 0, 3}};
-  EXPECT_THROW(plan.assign(segments_of(outside), 2, 16), Error);
+  EXPECT_THROW(plan.assign(segments_of(outside), 2, AttentionDivision::flatten), Error);
   const std::vector<VisibleKv> blind = {{0, 0, 1}};
-  EXPECT_THROW(plan.assign(segments_of(blind), 2, 16), Error);
-  EXPECT_THROW(plan.assign(segments_of(blind), 1, 0), Error);
-  plan.assign({}, 0, 16);
+  EXPECT_THROW(plan.assign(segments_of(blind), 2, AttentionDivision::flatten), Error);
+  plan.assign({}, 0, AttentionDivision::flatten);
   EXPECT_NO_THROW(validate(plan));
 }
 
 TEST(AttentionPlan, ValidateNamesPlantedFaults) {
   AttentionPlan good;
-  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0, 1}), 40);
-  good.assign(segments_of(kv), 4, 16);
+  const auto kv = tree_kv(testing::tree_with_parents({-1, 0, 0, 1}), 140);
+  good.assign(segments_of(kv), 4, AttentionDivision::flatten);
   ASSERT_NO_THROW(validate(good));
   const auto broken = [&](auto break_it) {
     AttentionPlan plan = good;
@@ -317,13 +373,6 @@ TEST(AttentionPlan, ValidateNamesPlantedFaults) {
   broken([](AttentionPlan& p) { std::swap(p.partial_of.front(), p.partial_of.back()); });
   broken([](AttentionPlan& p) { ++p.reduce_begin[1]; });
   broken([](AttentionPlan& p) { p.q_end[0] = p.q_begin[0]; });
-}
-
-TEST(AttentionPlan, ChunkLengthSharesWork) {
-  EXPECT_EQ(choose_chunk_tokens(4096, 2, 2), 256);
-  EXPECT_EQ(choose_chunk_tokens(400, 1, 2), 112);  // two chunks for each of two workers
-  EXPECT_EQ(choose_chunk_tokens(10, 1, 2), 32);
-  EXPECT_EQ(choose_chunk_tokens(0, 1, 4), 32);
 }
 
 }  // namespace

@@ -22,7 +22,6 @@ namespace {
 struct Case {
   std::int32_t kv_heads = 2, group = 2, head_dim = 128, page_size = 16;
   std::int32_t prefix = 0, rows = 1, reach = 4;
-  std::int32_t chunk_tokens = 64;
   int threads = 2;
   DType kv_dtype = DType::f32;
 };
@@ -52,14 +51,18 @@ struct Problem {
     std::shuffle(slots.begin(), slots.end(), random);
 
     TreeOrder order;
-    order.assign(testing::random_tree(c.rows, c.reach, random));
+    const TokenTree tree = testing::random_tree(c.rows, c.reach, random);
+    order.assign(tree);
     for (std::int32_t t = 0; t < tokens; ++t) {
       const std::int32_t row = t - c.prefix;
       const std::int32_t end =
           row < 0 ? c.rows : row + order.subtree_rows[static_cast<std::size_t>(row)];
-      kv.push_back({slots[static_cast<std::size_t>(t)], std::max(row, 0), end});
+      const std::int32_t node = row < 0 ? 0 : order.node_of_row[static_cast<std::size_t>(row)];
+      const std::int32_t position =
+          row < 0 ? t : c.prefix + tree.depth[static_cast<std::size_t>(node)];
+      kv.push_back({slots[static_cast<std::size_t>(t)], std::max(row, 0), end, position});
     }
-    plan.assign(testing::segments_of(kv), c.rows, c.chunk_tokens);
+    plan.assign(testing::segments_of(kv), c.rows, AttentionDivision::flatten);
     q = testing::random_floats(c.rows * q_stride, random, 3.0f);
     const std::int64_t pool =
         std::int64_t{layout.layers} * layout.slots() * c.kv_heads * c.head_dim;
@@ -102,8 +105,7 @@ void check(const Case& c, std::uint32_t seed) {
   SCOPED_TRACE(::testing::Message()
                << c.kv_heads << " KV heads, group " << c.group << ", head_dim " << c.head_dim
                << ", page " << c.page_size << ", prefix " << c.prefix << ", rows " << c.rows
-               << ", reach " << c.reach << ", chunks of " << c.chunk_tokens << ", KV "
-               << name_of(c.kv_dtype));
+               << ", reach " << c.reach << ", KV " << name_of(c.kv_dtype));
   const Problem problem(c, seed);
   EXPECT_LE(testing::worst_error(problem.run(c.threads), problem.reference()), 1.0);
 }
@@ -123,7 +125,6 @@ TEST(Attention, RandomTreesOfAllShapes) {
     c.prefix = pick({0, 1, 17, 100, 130});
     c.rows = std::uniform_int_distribution<std::int32_t>(1, 64)(random);
     c.reach = pick({1, 3, 1000});
-    c.chunk_tokens = pick({5, 16, 64, 256});
     c.threads = pick({1, 2, 3});
     c.kv_dtype = types[round % types.size()];
     check(c, round);
@@ -133,9 +134,9 @@ TEST(Attention, RandomTreesOfAllShapes) {
 TEST(Attention, EveryRowCountOfTheCommonShape) {
   for (std::int32_t rows = 1; rows <= 64; ++rows) {
     const auto seed = static_cast<std::uint32_t>(rows);
-    check({.prefix = 90, .rows = rows, .chunk_tokens = 256}, seed);
+    check({.prefix = 90, .rows = rows}, seed);
     check({.kv_heads = 1, .prefix = 90, .rows = rows}, seed);
-    check({.prefix = 90, .rows = rows, .chunk_tokens = 256, .kv_dtype = DType::bf16}, seed);
+    check({.prefix = 90, .rows = rows, .kv_dtype = DType::bf16}, seed);
     check({.kv_heads = 1, .prefix = 90, .rows = rows, .kv_dtype = DType::f16}, seed);
   }
 }
@@ -164,25 +165,26 @@ TEST(Attention, AnyGroupSize) {
 
 TEST(Attention, LongPrefixes) {
   for (const std::int32_t prefix : {1000, 4096}) {
-    check({.prefix = prefix, .rows = 1, .chunk_tokens = 256}, 11);
-    check({.prefix = prefix, .rows = 21, .chunk_tokens = 256}, 12);
+    check({.prefix = prefix, .rows = 1}, 11);
+    check({.prefix = prefix, .rows = 21}, 12);
     check({.kv_heads = 1, .group = 4, .head_dim = 64, .prefix = prefix, .rows = 7}, 13);
     for (const DType kv : {DType::bf16, DType::f16}) {
-      check({.prefix = 2 * prefix, .rows = 1, .chunk_tokens = 256, .kv_dtype = kv}, 16);
-      check({.prefix = 2 * prefix, .rows = 21, .chunk_tokens = 256, .kv_dtype = kv}, 17);
+      check({.prefix = 2 * prefix, .rows = 1, .kv_dtype = kv}, 16);
+      check({.prefix = 2 * prefix, .rows = 21, .kv_dtype = kv}, 17);
     }
   }
 }
 
-// More partial results per query than the join keeps weights for.
-TEST(Attention, ManyChunks) {
-  check({.prefix = 400, .rows = 5, .chunk_tokens = 4}, 14);
-  check({.head_dim = 20, .prefix = 400, .rows = 5, .chunk_tokens = 4}, 15);
+TEST(Attention, ChunksSharedOutAmongWorkers) {
+  for (const std::int32_t rows : {1, 5, 40}) {
+    check({.kv_heads = 1, .prefix = 1400, .rows = rows, .threads = 8}, 14);
+    check({.kv_heads = 1, .head_dim = 20, .prefix = 1400, .rows = rows, .threads = 8}, 15);
+  }
 }
 
 TEST(Attention, PrefillChains) {
-  check({.prefix = 0, .rows = 256, .reach = 1, .chunk_tokens = 256}, 21);
-  check({.kv_heads = 1, .prefix = 300, .rows = 256, .reach = 1, .chunk_tokens = 128}, 22);
+  check({.prefix = 0, .rows = 256, .reach = 1}, 21);
+  check({.kv_heads = 1, .prefix = 300, .rows = 256, .reach = 1}, 22);
   check({.kv_heads = 1, .head_dim = 80, .prefix = 3, .rows = 200, .reach = 1}, 23);
 }
 
@@ -200,11 +202,11 @@ TEST(Attention, SameBitsAtAnyNumberOfThreads) {
 }
 
 TEST(Attention, Bf16OutputIsTheRoundedF32Output) {
-  for (const std::int32_t chunk_tokens : {32, 1024}) {
-    const Problem problem({.prefix = 100, .rows = 13, .chunk_tokens = chunk_tokens}, 8);
-    const auto exact = problem.run(2);
+  for (const int threads : {1, 3}) {  // whole items, and joined ones
+    const Problem problem({.prefix = 100, .rows = 13}, 8);
+    const auto exact = problem.run(threads);
     std::vector<std::uint16_t> rounded(exact.size());
-    cpu::Workers workers(2);
+    cpu::Workers workers(threads);
     cpu::AttentionEngine engine(workers);
     engine.run(problem.plan, {}, problem.q.data(), problem.q_stride, problem.heads, {problem.scale},
                problem.layout, DType::f32, problem.key_pool(), problem.value_pool(), problem.layer,
@@ -232,7 +234,7 @@ TEST(Attention, WidensEveryNumberOf16BitsExactly) {
       std::vector<float> out(q.size());
       const std::vector<VisibleKv> kv = {{0, 0, 1}};
       AttentionPlan plan;
-      plan.assign(testing::segments_of(kv), 1, 64);
+      plan.assign(testing::segments_of(kv), 1, AttentionDivision::flatten);
       cpu::Workers workers(1);
       cpu::AttentionEngine engine(workers);
       engine.run(plan, {}, q.data(), width, heads, {1.0f}, layout, type, keys.data(), values.data(),
@@ -274,17 +276,18 @@ TEST(AttentionFaults, ChunkDroppedFromTheReduction) {
   const auto first = static_cast<std::size_t>(plan.reduce_begin[3]);
   ASSERT_GT(plan.reduce_begin[4] - plan.reduce_begin[3], 1);
   plan.partial_of[first + 1] = plan.partial_of[first];
-  EXPECT_GT(testing::worst_error(problem.run(2), problem.reference()), 10.0);
+  EXPECT_GT(testing::worst_error(problem.run(3), problem.reference()), 10.0);
 }
 
-TEST(AttentionFaults, LogSumExpLeftOut) {
+TEST(AttentionFaults, MaximaLeftOut) {
   const Problem problem({.prefix = 300, .rows = 4}, 34);
   const std::int64_t dim = problem.layout.head_dim;
-  const std::int64_t pairs = std::int64_t{problem.plan.partials} * problem.heads;
-  std::vector<float> partial_out(static_cast<std::size_t>(pairs * dim));
-  std::vector<float> partial_lse(static_cast<std::size_t>(pairs));
+  const auto pairs = static_cast<std::size_t>(problem.plan.partials * problem.heads);
+  std::vector<float> partial_out(pairs * static_cast<std::size_t>(dim));
+  std::vector<float> partial_maximum(pairs), partial_sum(pairs);
+  constexpr std::int32_t longest = position_group + 4;
   std::vector<float> scratch(
-      static_cast<std::size_t>(cpu::attention_scratch_floats(problem.layout.head_dim)));
+      static_cast<std::size_t>(cpu::attention_scratch_floats(problem.layout.head_dim, longest)));
   std::vector<float> out(static_cast<std::size_t>(4 * problem.heads * dim));
   const std::int64_t layer_floats =
       std::int64_t{problem.layout.slots()} * problem.layout.kv_heads * dim;
@@ -302,17 +305,23 @@ TEST(AttentionFaults, LogSumExpLeftOut) {
                                 false,
                                 DType::f32,
                                 out.data(),
+                                longest,
                                 partial_out.data(),
-                                partial_lse.data()};
-  for (std::size_t c = 0; c < problem.plan.chunks.size(); ++c) {
-    for (std::int32_t h = 0; h < problem.layout.kv_heads; ++h) {
-      cpu::attend(call, static_cast<std::int32_t>(c), h, scratch.data());
+                                partial_maximum.data(),
+                                partial_sum.data()};
+  const auto attend = [&] {
+    for (std::int32_t c = 0; c < static_cast<std::int32_t>(problem.plan.chunks.size()); ++c) {
+      for (std::int32_t h = 0; h < problem.layout.kv_heads; ++h) {
+        cpu::attend(call, {0, 0, 4 * problem.shape.group, c, c + 1, false, 0}, h, scratch.data());
+      }
     }
-  }
-  cpu::join_partials(call, 0, 4);
+  };
+  attend();
+  cpu::join_partials(call, 0, 4, 0);
   EXPECT_LE(testing::worst_error(out, problem.reference()), 1.0);
-  std::fill(partial_lse.begin(), partial_lse.end(), 0.0f);
-  cpu::join_partials(call, 0, 4);
+  attend();
+  std::fill(partial_maximum.begin(), partial_maximum.end(), 0.0f);
+  cpu::join_partials(call, 0, 4, 0);
   EXPECT_GT(testing::worst_error(out, problem.reference()), 10.0);
 }
 

@@ -30,7 +30,6 @@ struct Case {
   double holes = 0.0;        ///< share of the prefix without a slot
   std::int32_t window = 8;
   float soft_cap = 0.0f;
-  std::int32_t chunk_tokens = 0;  ///< 0: as a pass chooses it
   DType kv_dtype = DType::f32;
   float query_size = 3.0f;
 };
@@ -152,11 +151,7 @@ struct Problem {
     std::vector<KvSegment> trimmed;
     trim_to_window(segments, row_positions, by.window, trimmed);
     AttentionPlan plan;
-    if (shape.chunk_tokens > 0) {
-      plan.assign(trimmed, rows, shape.chunk_tokens);
-    } else {
-      plan.assign(trimmed, rows, layout.kv_heads, threads);
-    }
+    plan.assign(trimmed, rows, AttentionDivision::flatten);
     std::vector<float> out(static_cast<std::size_t>(rows * heads * shape.head_dim), NAN);
     cpu::AttentionEngine engine(workers);
     const bool stored = shape.kv_dtype != DType::f32;
@@ -184,9 +179,8 @@ void check(const Case& c, std::uint32_t seed) {
   SCOPED_TRACE(::testing::Message()
                << c.texts << " texts, prefix " << c.prefix << ", rows " << c.rows << ", reach "
                << c.reach << (c.grown ? ", grown" : "") << ", window " << c.window << ", cap "
-               << c.soft_cap << ", chunks of " << c.chunk_tokens << ", " << c.kv_heads << " x "
-               << c.group << " heads of " << c.head_dim << ", KV " << name_of(c.kv_dtype)
-               << ", seed " << seed);
+               << c.soft_cap << ", " << c.kv_heads << " x " << c.group << " heads of " << c.head_dim
+               << ", KV " << name_of(c.kv_dtype) << ", seed " << seed);
   const Problem problem(c, seed);
   EXPECT_LE(testing::worst_error(problem.run(), problem.reference()), 1.0);
 }
@@ -210,7 +204,6 @@ TEST(AttentionWindow, RandomPassesOfAllKinds) {
     c.holes = random() % 4 == 0 ? 0.2 : 0.0;
     c.window = pick({1, 2, 3, 7, 16, 40, 128, 1 << 30});
     c.soft_cap = random() % 3 == 0 ? 2.0f : 0.0f;
-    c.chunk_tokens = pick({0, 0, 5, 16, 64, 256});
     c.kv_dtype = types[round % types.size()];
     check(c, round);
   }
@@ -264,11 +257,92 @@ TEST(AttentionWindow, SoftCaps) {
 }
 
 TEST(AttentionWindow, SameBitsAtAnyNumberOfThreads) {
-  const Problem problem({.texts = 3, .prefix = 300, .rows = 40, .window = 50, .chunk_tokens = 64},
-                        11);
+  const Problem problem({.texts = 3, .prefix = 300, .rows = 40, .window = 50}, 11);
   const auto one = problem.run(1);
   EXPECT_EQ(one, problem.run(2));
   EXPECT_EQ(one, problem.run(5));
+}
+
+/// Positions by which a pass's tokens are summed up: their own, or a planted fault, their numbers
+/// in the pass.
+enum class GroupedBy { position, number };
+
+std::vector<float> run_grouped(Problem problem, GroupedBy by, int threads) {
+  if (by == GroupedBy::number) {
+    std::int32_t tokens = 0;
+    for (KvSegment& segment : problem.segments) {
+      segment.first_position = tokens;
+      tokens += static_cast<std::int32_t>(segment.slots.size());
+    }
+  }
+  return problem.run(threads);
+}
+
+/// Output of row `row` when it is all that a pass has.
+std::vector<float> alone(const Problem& problem, std::int32_t row, GroupedBy by, int threads) {
+  Problem one = problem;
+  one.segments.clear();
+  for (KvSegment segment : problem.segments) {
+    if (row < segment.q_begin || row >= segment.q_end) continue;
+    segment.q_begin = 0;
+    segment.q_end = 1;
+    one.segments.push_back(segment);
+  }
+  one.rows = 1;
+  one.positions = {problem.positions[static_cast<std::size_t>(row)]};
+  one.q.assign(problem.q.begin() + row * problem.q_stride,
+               problem.q.begin() + (row + 1) * problem.q_stride);
+  return run_grouped(one, by, threads);
+}
+
+/// Rows whose output alone differs from that among all, of those looked at, in a bit.
+std::int32_t rows_that_depend(const Problem& problem, int threads,
+                              GroupedBy by = GroupedBy::position) {
+  const auto among_all = run_grouped(problem, by, threads);
+  const std::int64_t width = std::int64_t{problem.heads} * problem.shape.head_dim;
+  std::int32_t differ = 0;
+  for (std::int32_t row = 0; row<problem.rows; row += problem.rows> 20 ? 3 : 1) {
+    const auto expected = alone(problem, row, by, 1 + row % 4);
+    if (!std::equal(expected.begin(), expected.end(), among_all.begin() + row * width)) ++differ;
+  }
+  return differ;
+}
+
+TEST(AttentionWindow, RowsHaveTheSameBitsInEveryPass) {
+  std::mt19937 random(15);
+  const auto pick = [&](std::initializer_list<std::int32_t> of) {
+    return of.begin()[random() % of.size()];
+  };
+  constexpr std::array types = {DType::f32, DType::bf16, DType::f16};
+  for (std::uint32_t round = 0; round < 200; ++round) {
+    Case c;
+    c.kv_heads = pick({1, 2});
+    c.group = pick({1, 2, 5, 8});
+    c.head_dim = pick({16, 64, 80, 128, 192, 50});
+    c.texts = pick({1, 1, 2, 4});
+    c.prefix = pick({0, 1, 60, 63, 64, 100, 300});
+    c.rows = pick({1, 2, 9, 33, 150});
+    c.reach = pick({1, 3, 1000});
+    c.grown = random() % 3 == 0;
+    c.holes = random() % 4 == 0 ? 0.2 : 0.0;
+    c.window = pick({0, 0, 7, 40, 128});
+    c.soft_cap = random() % 3 == 0 ? 2.0f : 0.0f;
+    c.kv_dtype = types[round % types.size()];
+    const int threads = pick({1, 2, 3, 7});
+    const Problem problem(c, round);
+    EXPECT_EQ(rows_that_depend(problem, threads), 0)
+        << c.texts << " texts, prefix " << c.prefix << ", rows " << c.rows << ", reach " << c.reach
+        << ", window " << c.window << ", " << c.kv_heads << " x " << c.group << " heads of "
+        << c.head_dim << ", KV " << name_of(c.kv_dtype) << ", " << threads << " threads, seed "
+        << round;
+  }
+}
+
+// The check above must see that positions decide which tokens are summed up together.
+TEST(AttentionWindow, TokensGroupedByTheirNumberDependOnThePass) {
+  const Problem problem({.prefix = 100, .rows = 150, .reach = 1000, .window = 0}, 16);
+  EXPECT_EQ(rows_that_depend(problem, 2), 0);
+  EXPECT_GT(rows_that_depend(problem, 2, GroupedBy::number), 0);
 }
 
 // What a text has from before all its rows' windows is not in the plan.
@@ -290,13 +364,7 @@ TEST(AttentionWindow, TokensBeforeAllWindowsAreNotRead) {
 
 // In a long prefill pass a row's window leaves most of the others out: their blocks are skipped.
 TEST(AttentionWindow, BlocksBeforeARowsWindowAreNotRead) {
-  Problem problem({.kv_heads = 1,
-                   .group = 1,
-                   .prefix = 0,
-                   .rows = 320,
-                   .reach = 1,
-                   .window = 20,
-                   .chunk_tokens = 320},
+  Problem problem({.kv_heads = 1, .group = 1, .prefix = 0, .rows = 320, .reach = 1, .window = 20},
                   13);
   const auto expected = problem.reference();
   for (std::size_t t = 0; t < 64; ++t) problem.poison(problem.text_slots[0][t]);

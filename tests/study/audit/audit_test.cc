@@ -66,7 +66,7 @@ class EighthWrong final : public AcceptanceRule {
 TEST(Audit, ASoundEngineOnQuantisedWeightsIsLossless) {
   const TinyPair pair(small_model(), 0.6);
   EngineOptions load = pair.options();
-  load.cpu_dtype = CpuDtype::int8;
+  load.cpu_dtype = CpuDtype::automatic;
   load.target_weights = WeightRounding::q4_0;
   load.draft_weights = WeightRounding::q8_0;
   Engine engine = Engine::load(load);
