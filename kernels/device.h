@@ -309,8 +309,8 @@ class Device {
   // --- weights ----------------------------------------------------------------------------
   /// Prepares for products while the host goes on, as it reads weights, say. They need not come.
   virtual void expect_products(std::span<const ExpectedProduct>) {}
-  /// Whether weights of this format are kept as they are. Of the others the host makes bf16 first.
-  virtual bool keeps(WeightFormat format) const { return dtype_of(format).has_value(); }
+  /// Whether embed() takes tables of this format. Of the others the host makes bf16 first.
+  virtual bool embeds(WeightFormat format) const { return dtype_of(format).has_value(); }
   /// `bias` is empty or has as many f32 values as all parts have output features.
   /// `max_rows` is the largest number of rows linear() will be called with.
   virtual std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/finite.h"
+#include "kernels/narrowed.h"
 
 namespace coppice {
 namespace {
@@ -60,25 +61,6 @@ class Loader {
   HostBytes bytes_of(const Tensor& tensor) const {
     return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
       stored_.source().read(tensor.name, offset, to);
-    });
-  }
-
-  /// Of a tensor in a format that the device does not keep: the same numbers in bf16. What is asked
-  /// for begins and ends with a block.
-  HostBytes narrowed(const Tensor& tensor) const {
-    return HostBytes::Read([this, &tensor](std::size_t offset, std::span<std::byte> to) {
-      const std::uint64_t first = offset / sizeof(std::uint16_t);
-      const std::uint64_t count = to.size() / sizeof(std::uint16_t);
-      std::vector<std::byte> stored(coppice::bytes_of(tensor.format, count));
-      stored_.source().read(tensor.name, coppice::bytes_of(tensor.format, first), stored);
-      std::vector<float> values(count);
-      dequantise(tensor.format, stored, values.data());
-      auto* bits = to.data();
-      for (const float value : values) {
-        const std::uint16_t rounded = rounded_to_bf16(value);
-        std::memcpy(bits, &rounded, sizeof rounded);
-        bits += sizeof rounded;
-      }
     });
   }
 
@@ -159,9 +141,7 @@ class Loader {
       const Tensor& weight = stored_.at(name + ".weight");
       count(weight);
       in_features = static_cast<std::int64_t>(weight.stored->shape[1]);
-      const bool kept = device_.keeps(weight.format);
-      stacked.emplace_back(kept ? bytes_of(weight) : narrowed(weight),
-                           kept ? weight.format : WeightFormat::bf16,
+      stacked.emplace_back(bytes_of(weight), weight.format,
                            static_cast<std::int64_t>(weight.stored->shape[0]));
       if (const Tensor* const added = stored_.find(name + ".bias")) {
         const std::vector<float> values = vector(*added);
@@ -223,11 +203,12 @@ class Loader {
       if (weights_.embedding.is_there()) return;
     }
     if (!config_.tie_word_embeddings) count(table);  // else it counted as the head
-    const bool kept = device_.keeps(table.format);
+    const bool kept = device_.embeds(table.format);
     const WeightFormat format = kept ? table.format : WeightFormat::bf16;
     const std::uint64_t bytes = coppice::bytes_of(format, table.stored->elements());
     weights_.embedding_copy = device_.allocate(bytes, "embedding table");
-    device_.upload(weights_.embedding_copy.data(), kept ? checked(table) : narrowed(table), bytes);
+    device_.upload(weights_.embedding_copy.data(),
+                   kept ? checked(table) : narrowed_to_bf16(checked(table), table.format), bytes);
     weights_.embedding = {weights_.embedding_copy.data(), format};
   }
 

@@ -93,7 +93,7 @@ class CpuDevice final : public Device {
   }
   void synchronize() override {}
 
-  bool keeps(WeightFormat) const override { return true; }
+  bool embeds(WeightFormat) const override { return true; }
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
                                              std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t max_rows) override {

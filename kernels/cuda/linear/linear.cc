@@ -2,34 +2,57 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/library_products.h"
+#include "kernels/cuda/linear/packed_linear.h"
 #include "kernels/cuda/linear/plain_linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/pass/rope_tensors.h"
+#include "kernels/narrowed.h"
 
 namespace coppice::cuda {
 namespace {
+
+/// Neighbouring outputs of one layout.
+struct PackedPart {
+  PackedLayout layout;
+  std::int64_t first = 0, outputs = 0;
+  DeviceBuffer blocks;
+};
 
 class PackedWeights final : public LinearWeights {
  public:
   std::int64_t in_features() const override { return in; }
   std::int64_t out_features() const override { return out; }
-  std::size_t bytes() const override { return values.bytes() + bias.bytes(); }
-  EmbeddingTable table() const override { return {values.data(), WeightFormat::bf16}; }
+  std::size_t bytes() const override {
+    std::size_t all = values.bytes() + bias.bytes();
+    for (const PackedPart& part : parts) all += part.blocks.bytes();
+    return all;
+  }
+  EmbeddingTable table() const override {
+    if (is_packed()) return {};
+    return {values.data(), WeightFormat::bf16};
+  }
   bool has_non_finite() const override { return non_finite; }
-  const float* bias_or_null() const { return bias.bytes() > 0 ? bias.as<float>() : nullptr; }
+  const float* bias_or_null(std::int64_t first = 0) const {
+    return bias.bytes() > 0 ? bias.as<float>() + first : nullptr;
+  }
+  bool is_packed() const { return !parts.empty(); }
 
   const void* owner = nullptr;
   std::int64_t in = 0, out = 0;
   std::int32_t max_rows = 0;
   bool non_finite = false;
-  DeviceBuffer values;  ///< [out, in] bf16
-  DeviceBuffer bias;    ///< [out] f32, or none
+  DeviceBuffer values;            ///< [out, in] bf16, or none
+  std::vector<PackedPart> parts;  ///< or these
+  DeviceBuffer bias;              ///< [out] f32, or none
 };
 
 // Where the layers of the 7B and 8B shapes are cheap for their rows on an H200: more rows cost more
@@ -65,11 +88,69 @@ struct LinearEngine::Impl {
   }
 
   bool streams(const PackedWeights& packed, std::int32_t rows) const {
-    return streaming_blocks > 0 && can_stream(packed.in, packed.out, padded_row_count(rows));
+    return streaming_blocks > 0 && !packed.is_packed() &&
+           can_stream(packed.in, packed.out, padded_row_count(rows));
   }
   StreamedProduct streamed(const PackedWeights& packed, const void* x, std::int32_t rows) const {
     return {x,         packed.values.data(), packed.bias_or_null(), padded_row_count(rows),
             packed.in, streaming_blocks};
+  }
+
+  /// Of one of its parts.
+  PackedProduct product(const PackedWeights& packed, const PackedPart& part, const void* x,
+                        std::int32_t rows) const {
+    return {x,
+            part.blocks.data(),
+            part.layout,
+            packed.bias_or_null(part.first),
+            padded_row_count(rows),
+            packed.in,
+            streaming_blocks};
+  }
+  /// Whether blocks stay packed.
+  bool packs(std::span<const LinearPart> parts, std::int64_t in) const {
+    return streaming_blocks > 0 && in % packed_part == 0 &&
+           std::all_of(parts.begin(), parts.end(), [&](const LinearPart& part) {
+             return packed_layout(part.format) &&
+                    (parts.size() == 1 || part.out_features % packed_side == 0);
+           });
+  }
+  void upload_packed(std::span<const LinearPart> parts, PackedWeights& packed) {
+    std::atomic<bool> non_finite{false};
+    std::int64_t first = 0;
+    while (!parts.empty()) {
+      const PackedLayout layout = packed_layout(parts.front().format).value();
+      std::size_t count = 0;
+      std::int64_t outputs = 0;
+      while (count < parts.size() && packed_layout(parts[count].format) == layout) {
+        outputs += parts[count++].out_features;
+      }
+      const auto bytes = static_cast<std::size_t>(packed_bytes(layout, outputs, packed.in));
+      PackedPart part{layout, first, outputs, allocate(bytes, "weights")};
+      auto* to = part.blocks.as<std::byte>();
+      for (const LinearPart& one : parts.first(count)) {
+        const auto size =
+            static_cast<std::size_t>(packed_bytes(layout, one.out_features, packed.in));
+        upload.upload(to, packed_bytes_of(one, packed.in, non_finite), size);
+        to += size;
+      }
+      packed.parts.push_back(std::move(part));
+      first += outputs;
+      parts = parts.subspan(count);
+    }
+    packed.non_finite = non_finite;
+  }
+  void upload_plain(std::span<const LinearPart> parts, PackedWeights& packed) {
+    const std::int64_t count = packed.out * packed.in;
+    packed.values = allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), "weights");
+    auto* to = packed.values.as<std::uint16_t>();
+    for (const LinearPart& part : parts) {
+      const std::optional<DType> plain = dtype_of(part.format);
+      upload.upload_bf16(to, plain ? part.data : narrowed_to_bf16(part.data, part.format),
+                         plain.value_or(DType::bf16), part.out_features * packed.in);
+      to += part.out_features * packed.in;
+    }
+    packed.non_finite = upload.has_non_finite(packed.values.data(), count);
   }
 
   const PackedWeights& own(const LinearWeights& weights, std::int32_t rows) const {
@@ -120,19 +201,15 @@ std::unique_ptr<LinearWeights> LinearEngine::pack(std::span<const LinearPart> pa
   packed->in = in_features;
   packed->out = out_features;
   packed->max_rows = max_rows;
-  const std::int64_t count = out_features * in_features;
-  packed->values =
-      impl_->allocate(static_cast<std::size_t>(count) * size_of(DType::bf16), "weights");
-  auto* to = packed->values.as<std::uint16_t>();
-  for (const LinearPart& part : parts) {
-    impl_->upload.upload_bf16(to, part.data, dtype_of(part.format).value(), part.out_features * in_features);
-    to += part.out_features * in_features;
+  if (impl_->packs(parts, in_features)) {
+    impl_->upload_packed(parts, *packed);
+  } else {
+    impl_->upload_plain(parts, *packed);
   }
   if (!bias.empty()) {
     packed->bias = impl_->allocate(bias.size_bytes(), "biases");
     impl_->upload.upload(packed->bias.data(), bias.data(), bias.size_bytes());
   }
-  packed->non_finite = impl_->upload.has_non_finite(packed->values.data(), count);
   return packed;
 }
 
@@ -140,6 +217,11 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
                        bool accumulate, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
   const std::int32_t padded = padded_row_count(rows);
+  for (const PackedPart& part : packed.parts) {
+    packed_linear(impl_->product(packed, part, x, rows), part.outputs, out + part.first, packed.out,
+                  accumulate, stream);
+  }
+  if (packed.is_packed()) return;
   if (impl_->streams(packed, rows)) {
     return streamed_linear(impl_->streamed(packed, x, rows), packed.out, out, accumulate, stream);
   }
@@ -154,7 +236,12 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
 bool LinearEngine::run_qkv(const LinearWeights& weights, const void* x, std::int32_t rows,
                            const RopeTensors& qkv, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
-  if (!impl_->streams(packed, rows) || !can_rotate(qkv)) return false;
+  if (!can_rotate(qkv)) return false;
+  if (packed.parts.size() == 1) {
+    packed_qkv(impl_->product(packed, packed.parts.front(), x, rows), qkv, stream);
+    return true;
+  }
+  if (!impl_->streams(packed, rows)) return false;
   streamed_qkv(impl_->streamed(packed, x, rows), qkv, stream);
   return true;
 }
@@ -162,6 +249,11 @@ bool LinearEngine::run_qkv(const LinearWeights& weights, const void* x, std::int
 bool LinearEngine::run_gated(const LinearWeights& weights, Activation activation, const void* x,
                              std::int32_t rows, void* out, cudaStream_t stream) {
   const PackedWeights& packed = impl_->own(weights, rows);
+  if (packed.parts.size() == 1 && packed.out / 2 % packed_side == 0) {
+    packed_gated_linear(impl_->product(packed, packed.parts.front(), x, rows), activation,
+                        packed.out / 2, out, stream);
+    return true;
+  }
   if (!impl_->streams(packed, rows)) return false;
   streamed_gated_linear(impl_->streamed(packed, x, rows), activation, packed.out / 2, out, stream);
   return true;
@@ -172,6 +264,7 @@ bool LinearEngine::streams() const { return impl_->streaming_blocks > 0; }
 std::string LinearEngine::implementation(const LinearWeights& weights, std::int32_t rows,
                                          bool accumulate) {
   const PackedWeights& packed = impl_->own(weights, rows);
+  if (packed.is_packed()) return "packed";
   if (impl_->streams(packed, rows)) return "streamed";
   const std::string code = impl_->library.implementation(impl_->shape_of(packed, rows, accumulate),
                                                          packed.bias_or_null());

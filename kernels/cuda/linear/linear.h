@@ -1,10 +1,11 @@
-// Matrix products with packed weights, by cublasLt, or, up to 96 rows on GPUs of compute capability
-// 9.0, by kernels that stream the weights (streamed_linear.h).
+// Matrix products, by cublasLt, or, up to 96 rows on GPUs of compute capability 9.0, by kernels
+// that stream the weights (streamed_linear.h). Quantised weights stay packed there
+// (packed_linear.h).
 //
 //   out[r, j] (+)= sum_i x[r, i] W[j, i] + bias[j]
 //
 //   x     [rows, in] bf16
-//   W     [out, in] bf16 row-major, rounded once when packed
+//   W     [out, in] bf16 row-major, rounded once when packed, or blocks
 //   bias  [out] f32 or none
 //   out   [rows, out] f32; its former value is added when `accumulate`
 // Products and sums in f32. x and out do not overlap, are aligned to 16 bytes, and have room for
@@ -48,8 +49,10 @@ class LinearEngine {
                ProductTiming* timing = nullptr);
   ~LinearEngine();
 
-  /// See Device::pack_linear. Waits for the upload's stream. The weights' table() is bf16 and
-  /// has_non_finite() looks at bf16 values: f32 beyond bf16's range counts as infinite.
+  /// See Device::pack_linear. Waits for the upload's stream. Blocks stay packed where products with
+  /// them are streamed, all parts have a layout and whole sides of outputs; else they become bf16.
+  /// The table() of weights in bf16 is theirs, and has_non_finite() looks at bf16 values: f32
+  /// beyond bf16's range counts as infinite.
   std::unique_ptr<LinearWeights> pack(std::span<const LinearPart> parts, std::int64_t in_features,
                                       std::span<const float> bias, std::int32_t max_rows);
 

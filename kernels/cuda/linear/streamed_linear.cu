@@ -177,7 +177,7 @@ bool can_rotate(const RopeTensors& tensors) {
 void streamed_linear(const StreamedProduct& product, std::int64_t out_features, float* out,
                      bool accumulate, cudaStream_t stream) {
   Output output{};
-  output.width = narrowed(out_features);
+  output.width = output.stride = narrowed(out_features);
   output.out = out;
   output.accumulate = accumulate;
   launch<Ending::plain>(product, ceil_div(out_features, tile_outputs),

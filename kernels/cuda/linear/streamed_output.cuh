@@ -32,7 +32,8 @@ struct Output {
   const float* bias;  ///< or null
   std::int32_t rows;
   std::int32_t width;          ///< outputs; of gated ones, pairs
-  bool vectors;                ///< width is a multiple of vector_width
+  std::int32_t stride;         ///< of plain ones: from row to row of `out`
+  bool vectors;                ///< width and stride are multiples of vector_width
   float* out;                  ///< of plain ones
   bool accumulate;             ///< of plain ones
   __nv_bfloat16* activations;  ///< of gated ones
@@ -73,7 +74,7 @@ class End<Ending::plain> {
  public:
   /// What it takes besides the sums, on its way while others' are ended.
   __device__ void ask(const Output& output, std::int32_t row, std::int32_t tile, int g) {
-    row_ = output.out + std::int64_t{row} * output.width;
+    row_ = output.out + std::int64_t{row} * output.stride;
     j_ = tile * tile_outputs + g;
     ask_side(output, j_, low_);
     ask_side(output, j_ + pair_outputs, high_);

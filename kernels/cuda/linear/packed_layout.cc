@@ -1,0 +1,144 @@
+#include "kernels/cuda/linear/packed_layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels/block_fields.h"
+#include "kernels/quantise.h"
+
+namespace coppice::cuda {
+namespace {
+
+/// Packs a side whose rows are `rows`, nullptr: zeros.
+class SidePacker {
+ public:
+  SidePacker(WeightFormat format, std::int64_t in, std::atomic<bool>& non_finite)
+      : format_(format),
+        layout_(packed_layout(format).value()),
+        shape_(block_shape(format)),
+        in_(in),
+        non_finite_(non_finite) {}
+
+  void pack(std::int64_t output, const std::byte* row, std::byte* side) const {
+    block_fields::Numbers numbers{};
+    block_fields::Scales scales;
+    for (std::int64_t first = 0; first < in_; first += shape_.numbers) {
+      const std::byte* block = row + first / shape_.numbers * shape_.bytes;
+      block_fields::read_numbers(format_, block, numbers);
+      block_fields::read_scales(format_, block, scales);
+      for (std::int64_t i = 0; i < shape_.numbers; ++i) {
+        put_number(side, output, first + i, numbers[static_cast<std::size_t>(i)]);
+      }
+      for (std::int64_t i = 0; i < shape_.numbers; i += layout_.group) {
+        const std::int64_t group = i / scales.group;
+        put_scales(side, output, first + i, scales.scale_of(group),
+                   scales.has_minima ? scales.minimum_of(group) : 0.0f);
+      }
+    }
+  }
+
+ private:
+  std::byte* part_of(std::byte* side, std::int64_t input) const {
+    return side + input / packed_part * layout_.part_bytes();
+  }
+  void put_number(std::byte* side, std::int64_t output, std::int64_t input, int number) const {
+    const std::int64_t of_part = input % packed_part, step = of_part / 16, in_step = of_part % 16;
+    const std::int64_t lane = 4 * output + in_step % 8 / 2;
+    const std::int64_t high = in_step / 8, second = in_step % 2;
+    std::byte* words = part_of(side, input);
+    if (layout_.bits == 8) {
+      words[(lane * 4 + step) * 4 + high + 2 * second] = static_cast<std::byte>(number & 0xff);
+      return;
+    }
+    // Formats without minima have numbers around 0.
+    const int kept = layout_.minima ? number : number + 8;
+    const std::int64_t bit = 4 * (step % 2 * 2 + high) + 16 * second;
+    std::byte& byte = words[(lane * 2 + step / 2) * 4 + bit / 8];
+    byte |= static_cast<std::byte>(kept << (bit % 8));
+  }
+  void put_scales(std::byte* side, std::int64_t output, std::int64_t input, float scale,
+                  float minimum) const {
+    const std::int64_t groups = packed_part / layout_.group;
+    std::byte* at = part_of(side, input) + layout_.number_bytes() +
+                    (output * groups + input % packed_part / layout_.group) * 2;
+    const auto put = [this](std::byte* to, float value) {
+      const std::uint16_t half = half_of(value * scale_unit);
+      if (!(std::abs(value * scale_unit) <= 65504.0f)) non_finite_ = true;
+      std::memcpy(to, &half, sizeof half);
+    };
+    put(at, scale);
+    if (!layout_.minima) return;
+    put(at + layout_.scale_bytes(), layout_.bits == 4 ? minimum + 8.0f * scale : minimum);
+  }
+
+  WeightFormat format_;
+  PackedLayout layout_;
+  BlockShape shape_;
+  std::int64_t in_;
+  std::atomic<bool>& non_finite_;
+};
+
+}  // namespace
+
+std::optional<PackedLayout> packed_layout(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q4_0:
+      return PackedLayout{4, 32, false};
+    case WeightFormat::q4_1:
+    case WeightFormat::q4_k:
+    case WeightFormat::int4:
+      return PackedLayout{4, 32, true};
+    case WeightFormat::q8_0:
+    case WeightFormat::q5_0:
+    case WeightFormat::iq4_nl:
+    case WeightFormat::iq4_xs:
+      return PackedLayout{8, 32, false};
+    case WeightFormat::q5_1:
+    case WeightFormat::q5_k:
+      return PackedLayout{8, 32, true};
+    case WeightFormat::q6_k:
+    case WeightFormat::q3_k:
+      return PackedLayout{8, 16, false};
+    case WeightFormat::q2_k:
+    case WeightFormat::f32:
+    case WeightFormat::f16:
+    case WeightFormat::bf16:
+      break;
+  }
+  return std::nullopt;
+}
+
+std::int64_t packed_bytes(const PackedLayout& layout, std::int64_t outputs, std::int64_t in) {
+  return (outputs + packed_side - 1) / packed_side * (in / packed_part) * layout.part_bytes();
+}
+
+HostBytes packed_bytes_of(const LinearPart& part, std::int64_t in, std::atomic<bool>& non_finite) {
+  return HostBytes::Read([&part, in, &non_finite](std::size_t offset, std::span<std::byte> to) {
+    const SidePacker packer(part.format, in, non_finite);
+    const std::int64_t row_bytes =
+        in / block_shape(part.format).numbers * block_shape(part.format).bytes;
+    const auto side_bytes =
+        static_cast<std::size_t>(packed_bytes(packed_layout(part.format).value(), packed_side, in));
+    std::vector<std::byte> rows(static_cast<std::size_t>(packed_side * row_bytes));
+    std::vector<std::byte> side(side_bytes);
+    // What is asked for may begin and end within a side.
+    for (std::size_t done = 0; done < to.size();) {
+      const std::size_t number = (offset + done) / side_bytes, from = (offset + done) % side_bytes;
+      const std::int64_t first = static_cast<std::int64_t>(number) * packed_side;
+      const std::int64_t outputs = std::min(packed_side, part.out_features - first);
+      part.data.read(static_cast<std::size_t>(first * row_bytes),
+                     std::span(rows).first(static_cast<std::size_t>(outputs * row_bytes)));
+      std::fill(side.begin(), side.end(), std::byte{0});
+      for (std::int64_t output = 0; output < outputs; ++output) {
+        packer.pack(output, rows.data() + output * row_bytes, side.data());
+      }
+      const std::size_t count = std::min(side_bytes - from, to.size() - done);
+      std::memcpy(to.data() + done, side.data() + from, count);
+      done += count;
+    }
+  });
+}
+
+}  // namespace coppice::cuda
