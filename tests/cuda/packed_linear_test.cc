@@ -96,9 +96,9 @@ class CudaPacked : public testing::LinearRig {
           const auto weight = testing::packed_weight(layout, one.packed, j, (i + planted) % in, in);
           const double value =
               static_cast<double>(widened(x[static_cast<std::size_t>(r * in + i)]));
-          sum += weight.value() * value;
-          absolute +=
-              std::abs(value) * (std::abs(weight.scale * weight.number) + std::abs(weight.minimum));
+          const auto product = static_cast<double>(weight.value()) * value;
+          sum += product;
+          absolute += std::abs(product);
         }
         const double bound = (1.25 * static_cast<double>(in) + 66) * 0x1p-23 * absolute;
         if (!(std::abs(got[at] - sum) <= bound)) ++found;

@@ -1,6 +1,5 @@
 // Products with quantised weights on GPUs of compute capability 9.0: packed blocks
-// (packed_layout.h) stream into shared memory and become bf16 in registers, exactly; sums of a
-// group, in f32, are multiplied by its scale.
+// (packed_layout.h) stream into shared memory and become bf16 in registers.
 //
 //   y[r, j] = sum_i x[r, i] W[j, i] + bias[j], x bf16
 //
