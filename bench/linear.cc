@@ -9,6 +9,7 @@
 #include "kernels/cuda/linear/linear.h"
 
 #include <boost/program_options.hpp>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -114,7 +115,9 @@ int main(int argc, char** argv) try {
     const std::vector<std::uint16_t> weights =
         random_bf16(static_cast<std::size_t>(product.out * product.in));
     std::mt19937 random(1);
-    const std::vector<std::byte> blocks = testing::random_blocks(format, weights.size(), random);
+    const auto whole_block = static_cast<std::size_t>(block_shape(format).numbers);
+    const std::vector<std::byte> blocks =
+        testing::random_blocks(format, weights.size() / whole_block * whole_block, random);
     const auto timed = [&](const LinearPart& part, std::int32_t rows, bool streams,
                            double* packed_bytes) {
       cuda::WeightUpload upload(allocate, stream);
@@ -132,8 +135,9 @@ int main(int argc, char** argv) try {
       double us[2], bytes = 0, packed_bytes = 0;
       const LinearPart part{weights.data(), DType::bf16, product.out};
       for (const bool streams : {false, true}) us[streams] = timed(part, rows, streams, &bytes);
+      const bool whole = product.in % block_shape(format).numbers == 0;
       const double packed_us =
-          timed({blocks.data(), format, product.out}, rows, true, &packed_bytes);
+          whole ? timed({blocks.data(), format, product.out}, rows, true, &packed_bytes) : NAN;
       const double bound = 1e6 * bytes / bandwidth, packed_bound = 1e6 * packed_bytes / bandwidth;
       std::printf("%-12s %6lld x %5lld %5d %9.1f %9.1f %9.1f %8.1f%% %9.1f %8.1f%%\n", product.name,
                   static_cast<long long>(product.out), static_cast<long long>(product.in), rows,

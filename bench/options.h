@@ -38,6 +38,13 @@ inline DeviceKind device_in(const std::string& text) {
   return cli::named("device", text, all);
 }
 
+/// What --target-weights or --draft-weights names; Error(usage) likewise.
+inline WeightRounding rounding_in(const std::string& text) {
+  constexpr std::array all = {WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k,
+                              WeightRounding::q4_k, WeightRounding::q4_0};
+  return cli::named("weights", text, all);
+}
+
 /// A quantised format by its name in files, like Q4_K.
 inline WeightFormat format_in(const std::string& text) {
   const std::optional<WeightFormat> format = format_named(text);

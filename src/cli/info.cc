@@ -200,7 +200,8 @@ int info(const std::vector<std::string>& arguments) {
                                          : printable(problem));
   }
   if (is_stored_quantised(options.target)) {
-    text += line("on a GPU", "quantised weights become BF16 as they are loaded: 2 bytes a weight");
+    text += line("on a GPU", "quantised weights stay packed where its compute capability is 9.0 (but Q2_K), else they "
+                 "become BF16");
   }
   text += line("on the CPU", describe_cpu_types(options.target, options.cpu_dtype,
                                                 rounding_of(options, ModelRole::target))) +

@@ -64,7 +64,7 @@ TEST_F(Quantise, FilesAreDescribedAsFiles) {
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.out.rfind("file            ", 0), 0u) << r.out;
   EXPECT_NE(r.out.find("\ncoppice         runs this model\n"), std::string::npos) << r.out;
-  EXPECT_NE(r.out.find("\non a GPU        quantised weights become BF16"), std::string::npos);
+  EXPECT_NE(r.out.find("\non a GPU        quantised weights stay packed"), std::string::npos);
   const Result plain = run("info " + quoted(stories() / "target"));
   EXPECT_EQ(plain.out.rfind("folder          ", 0), 0u) << plain.out;
   EXPECT_EQ(plain.out.find("\non a GPU"), std::string::npos) << "16 bits stay 16 bits";

@@ -44,6 +44,9 @@ struct Arguments {
   std::int32_t all_parts;    ///< of the inputs
   std::int32_t slice_parts;  ///< of a slice; the last may have fewer
   std::int32_t stage_parts;  ///< of a slice, in a stage
+  // In a stage: from a slice's weights to the next's, from a tile's to the next's, and from a
+  // tile's side to the other. What is copied at once begins at a multiple of 128.
+  std::int32_t slice_bytes, tile_bytes, side_bytes;
   std::int32_t stage_bytes;
   std::int32_t stage_count;  ///< of a round
   std::int32_t stages;       ///< in shared memory
@@ -82,14 +85,6 @@ struct Share {
     return max(min(end - begin_of(round), round_tiles), 0);
   }
 };
-
-/// Where a tile's sides lie among those of a round, in shared memory.
-__device__ inline std::int32_t tile_step(const Arguments& a) {
-  return a.ending == Ending::gated ? 1 : 2;
-}
-__device__ inline std::int32_t side_step(const Arguments& a) {
-  return a.ending == Ending::gated ? a.round_tiles : 1;
-}
 
 template <int bits, int group, bool minima, int row_blocks>
 class Kernel {
@@ -158,19 +153,16 @@ class Kernel {
           const int stage = at.stage * a.stage_bytes;
           const std::uint32_t x =
               base + static_cast<std::uint32_t>(stage + slice * a.stage_parts * x_part_bytes);
-          const std::uint8_t* weights = memory + stage + (a.slices * a.stage_parts * x_part_bytes) +
-                                        slice * 2 * share.round_tiles * a.stage_parts * part_bytes;
-          const int side_bytes = a.stage_parts * part_bytes;
-          const std::uint8_t* first_tile = weights + own * tile_step(a) * side_bytes;
-          const std::uint8_t* second_tile =
-              weights + (own + tiles_at_once) * tile_step(a) * side_bytes;
-          const int side_stride = side_step(a) * side_bytes;
+          const std::uint8_t* weights =
+              memory + stage + a.slices * a.stage_parts * x_part_bytes + slice * a.slice_bytes;
+          const std::uint8_t* first_tile = weights + own * a.tile_bytes;
+          const std::uint8_t* second_tile = weights + (own + tiles_at_once) * a.tile_bytes;
           const auto multiply_parts = [&]<int tiles_here>() {
 #pragma unroll 1
             for (std::int32_t part = 0; part < count; ++part) {
               multiply_part<tiles_here>(x + static_cast<std::uint32_t>(part * x_part_bytes),
                                         first_tile + part * part_bytes,
-                                        second_tile + part * part_bytes, side_stride, lane, sums);
+                                        second_tile + part * part_bytes, a.side_bytes, lane, sums);
             }
           };
           if (warp_tiles == 2 && second) {
@@ -239,14 +231,13 @@ class Kernel {
                                       const Place& at, std::uint64_t policy, SharedState& state) {
     std::uint64_t* filled = &state.filled[at.stage];
     hopper::wait(&state.emptied[at.stage], at.parity ^ 1);
-    const int side_bytes = a.stage_parts * part_bytes;
     if (lane == 0) {
       int slices = 0;
       for (std::int32_t slice = 0; slice < a.slices; ++slice) {
         slices += parts_of(a, slice, number) > 0 ? 1 : 0;
       }
       hopper::arrive_expecting(
-          filled, slices * (2 * share.round_tiles * side_bytes + a.stage_parts * x_part_bytes));
+          filled, slices * a.stage_parts * (2 * share.round_tiles * part_bytes + x_part_bytes));
     }
     __syncwarp();
     // A slice for each lane; of rotated ones a tile and slice.
@@ -256,7 +247,7 @@ class Kernel {
     const std::uint32_t to =
         memory + static_cast<std::uint32_t>(at.stage * a.stage_bytes +
                                             a.slices * a.stage_parts * x_part_bytes +
-                                            (slice * share.round_tiles + box) * 2 * side_bytes);
+                                            slice * a.slice_bytes + box * a.tile_bytes);
     const std::int32_t word = (slice * a.slice_parts + number * a.stage_parts) * (part_bytes / 8);
     const std::int32_t tile = share.begin_of(round) + box;
     if (a.ending == Ending::rotated) {

@@ -86,11 +86,21 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
                                   streamed::sums_stride(a.round_tiles * tile_outputs) *
                                   narrowed(sizeof(float));
   const std::int32_t weights_bytes = a.slices * 2 * a.round_tiles * product.layout.part_bytes();
-  const std::int32_t part_bytes = weights_bytes + a.slices * row_blocks * 8 * x_row_bytes;
   a.stage_parts =
       std::clamp(stage_weights / weights_bytes, 1, most_box_bytes / product.layout.part_bytes());
+  const auto up_to = [](std::int32_t bytes, std::int32_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+  };
   const auto fitting = [&] {
-    a.stage_bytes = (a.stage_parts * part_bytes + 1023) / 1024 * 1024;
+    const std::int32_t side = a.stage_parts * product.layout.part_bytes();
+    a.side_bytes = ending == Ending::gated ? a.round_tiles * side : side;
+    a.tile_bytes = ending == Ending::gated     ? side
+                   : ending == Ending::rotated ? up_to(2 * side, 128)
+                                               : 2 * side;
+    a.slice_bytes =
+        up_to(a.round_tiles * (ending == Ending::gated ? 2 * a.tile_bytes : a.tile_bytes), 128);
+    const std::int32_t x_bytes = a.stage_parts * row_blocks * 8 * x_row_bytes;
+    a.stage_bytes = up_to(a.slices * (x_bytes + a.slice_bytes), 1024);
     return most_bytes / a.stage_bytes;
   };
   while (a.stage_parts > 1 && fitting() < 2) --a.stage_parts;
