@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/gguf_file.h"
 #include "models/settings/folder_notes.h"
 
 namespace coppice {
@@ -26,7 +27,8 @@ const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& so
 }  // namespace
 
 ModelFiles::ModelFiles(const fs::path& dir, std::optional<WeightFormat> rounding)
-    : config(supported_config(dir)),
+    : held(held_gguf(dir)),
+      config(supported_config(dir)),
       source(open_weights(dir, config, rounding)),
       weights(with_settled_head(config, *source), *source) {}
 
@@ -49,8 +51,9 @@ std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_
 }
 
 ModelFolder::ModelFolder(const fs::path& dir)
-    : config(read_config(dir)), obstacles(config.unsupported) {
+    : held(held_gguf(dir)), config(read_config(dir, wrong_ids)), obstacles(config.unsupported) {
   const bool known = obstacles.empty();  // else neither tensors nor rows are
+  if (!wrong_ids.empty()) obstacles.push_back(wrong_ids);
   try {
     source = open_weights(dir, config);
     if (known) StoredWeights(with_settled_head(config, *source), *source);
@@ -67,6 +70,7 @@ ModelFolder::ModelFolder(const fs::path& dir)
   }
   try {
     settings = folder_notes(dir, config);
+    settings.shorten();
   } catch (const Error& error) {
     obstacles.emplace_back(error.what());
   }
