@@ -1,5 +1,6 @@
 #include "models/model_folder.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
@@ -17,6 +18,13 @@ ModelConfig supported_config(const fs::path& dir) {
   if (config.unsupported.empty()) return config;
   throw_failure(cat(dir.string(), ": coppice cannot run this model: ", config.unsupported.front(),
                     config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
+}
+
+/// Settings are read for several purposes, each of which meets what is wrong with them.
+void note_once(std::vector<std::string>& obstacles, const std::string& what) {
+  if (std::find(obstacles.begin(), obstacles.end(), what) == obstacles.end()) {
+    obstacles.push_back(what);
+  }
 }
 
 const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& source) {
@@ -58,21 +66,21 @@ ModelFolder::ModelFolder(const fs::path& dir)
     source = open_weights(dir, config);
     if (known) StoredWeights(with_settled_head(config, *source), *source);
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
     if (source == nullptr) no_weights = error.what();
   }
   try {
     constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
     tokenizer = load_model_tokenizer(dir, known ? config.vocab_size : any, no_tokenizer);
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
     no_tokenizer = error.what();
   }
   try {
     settings = folder_notes(dir, config);
     settings.shorten();
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
   }
 }
 

@@ -183,8 +183,9 @@ class ConfigWriter {
     } else if (kind != "none" && (kind != "linear" || factor != 1.0)) {
       scaling = {{"rope_type", kind}, {"factor", factor}};
     }
-    if (const Json* original = find("rope.scaling.original_context_length")) {
-      config_["original_max_position_embeddings"] = *original;
+    const char* const original = "rope.scaling.original_context_length";
+    if (find(original) != nullptr) {
+      config_["original_max_position_embeddings"] = integer(original, 1, 0);
     }
     if (!scaling.is_null()) config_["rope_scaling"] = std::move(scaling);
     key("rope.scaling.finetuned");
@@ -248,7 +249,9 @@ class ConfigWriter {
   void pass_on_rest() {
     for (const auto& [key, value] : file_.metadata().items()) {
       if (!key.starts_with(name_ + ".") || seen_.contains(key)) continue;
-      config_[key] = value.is_number() || value.is_boolean() ? value : Json(value.type_name());
+      config_[key] = value.is_number() || value.is_boolean() ? value
+                     : value.is_string()                     ? Json("a text")
+                                                             : Json("a list");
     }
   }
 

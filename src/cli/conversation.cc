@@ -274,9 +274,12 @@ std::vector<std::string> take_recommended(const fs::path& target, const po::vari
   std::vector<std::string> lines;
   if (!taken.empty()) lines.push_back(cat(settings.file(), ": ", taken));
   std::string ignored;
-  for (const Setting& one : settings.notes().not_obeyed) {
+  SettingNotes notes = settings.notes();
+  notes.shorten();
+  for (const Setting& one : notes.not_obeyed) {
     ignored += cat(ignored.empty() ? "" : ", ", printable(one.name));
   }
+  if (notes.more > 0) ignored += cat(", and ", notes.more, " more");
   if (!ignored.empty()) {
     lines.push_back(cat(settings.file(), ": not obeyed, since coppice does not know: ", ignored));
   }

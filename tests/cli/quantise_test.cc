@@ -99,7 +99,7 @@ TEST_F(Quantise, WrongRecommendationsAreNamedByFileAndKey) {
   recommends("\"temperature\": 0.5, \"top_k\": 3, \"top_p\": 1.5");
   const std::string file = folder("m.gguf");
   ASSERT_EQ(run("quantise " + quoted(model) + " " + quoted(file) + " --type q8_0").code, 0);
-  const std::string generate = " --draft none --prompt x --no-template --max-new-tokens 1";
+  const std::string generate = " --draft none --prompt x --chat --no-template --max-new-tokens 1";
   expect_error("generate --target " + quoted(file) + generate, 1,
                "m.gguf: general.sampling.top_p: top-p 1.5: use a number above 0, up to 1; "
                "correct it or give --top-p");
