@@ -157,18 +157,16 @@ class Kernel {
               memory + stage + a.slices * a.stage_parts * x_part_bytes + slice * a.slice_bytes;
           const std::uint8_t* first_tile = weights + own * a.tile_bytes;
           const std::uint8_t* second_tile = weights + (own + tiles_at_once) * a.tile_bytes;
-          const auto multiply_parts = [&]<int tiles_here>() {
 #pragma unroll 1
-            for (std::int32_t part = 0; part < count; ++part) {
-              multiply_part<tiles_here>(x + static_cast<std::uint32_t>(part * x_part_bytes),
-                                        first_tile + part * part_bytes,
-                                        second_tile + part * part_bytes, a.side_bytes, lane, sums);
+          for (std::int32_t part = 0; part < count; ++part) {
+            const std::uint32_t x_part = x + static_cast<std::uint32_t>(part * x_part_bytes);
+            const std::uint8_t* one = first_tile + part * part_bytes;
+            const std::uint8_t* other = second_tile + part * part_bytes;
+            if (warp_tiles == 2 && second) {
+              multiply_part<warp_tiles>(x_part, one, other, a.side_bytes, lane, sums);
+            } else {
+              multiply_part<1>(x_part, one, other, a.side_bytes, lane, sums);
             }
-          };
-          if (warp_tiles == 2 && second) {
-            multiply_parts.template operator()<warp_tiles>();
-          } else {
-            multiply_parts.template operator()<1>();
           }
         }
         __syncwarp();
@@ -284,22 +282,18 @@ class Kernel {
     return result;
   }
 
-  /// Of one side: the words of a part.
+  /// Of one side: the words of half a part.
   struct Words {
-    std::uint32_t at[bits == 8 ? 4 : 2];
+    std::uint32_t at[bits == 8 ? 2 : 1];
   };
-  __device__ static Words load_words(const std::uint8_t* side, int lane) {
+  __device__ static Words load_words(const std::uint8_t* side, int half, int lane) {
     Words words;
     if constexpr (bits == 8) {
-      const uint4 four = reinterpret_cast<const uint4*>(side)[lane];
-      words.at[0] = four.x;
-      words.at[1] = four.y;
-      words.at[2] = four.z;
-      words.at[3] = four.w;
-    } else {
-      const uint2 two = reinterpret_cast<const uint2*>(side)[lane];
+      const uint2 two = reinterpret_cast<const uint2*>(side)[2 * lane + half];
       words.at[0] = two.x;
       words.at[1] = two.y;
+    } else {
+      words.at[0] = reinterpret_cast<const std::uint32_t*>(side)[2 * lane + half];
     }
     return words;
   }
@@ -314,27 +308,25 @@ class Kernel {
       high = of_pair(words.at[step] >> 8);
     } else {
       constexpr std::uint32_t offset = minima ? magic : 0x43084308;  // 128 or 136
-      const std::uint32_t word = words.at[step / 2] >> (step % 2 * 8);
+      const std::uint32_t word = words.at[0] >> (step * 8);
       low = minus(with_magic(word, 0x000f000f), offset);
       high = minus(with_magic(word >> 4, 0x000f000f), offset);
     }
   }
-  /// A part's scales or minima of a lane's output, each twice.
+  /// Scales or minima of a lane's output for half a part's steps, each twice.
   struct Factors {
-    std::uint32_t at[groups];
+    std::uint32_t at[2];
   };
-  __device__ static Factors load_factors(const std::uint8_t* from, int lane) {
-    std::uint32_t both[groups / 2];
-#pragma unroll
-    for (int i = 0; i < groups / 2; ++i) {
-      both[i] = reinterpret_cast<const std::uint32_t*>(from)[lane / 4 * (groups / 2) + i];
+  __device__ static Factors load_factors(const std::uint8_t* from, int half, int lane) {
+    const std::uint32_t both =
+        reinterpret_cast<const std::uint32_t*>(from)[lane / 4 * (groups / 2) + half * groups / 4];
+    if constexpr (groups == 2) {
+      const std::uint32_t one = __byte_perm(both, 0, half == 0 ? 0x1010 : 0x3232);
+      return {{one, one}};
+    } else {
+      static_assert(groups == 4);
+      return {{__byte_perm(both, 0, 0x1010), __byte_perm(both, 0, 0x3232)}};
     }
-    Factors factors;
-#pragma unroll
-    for (int i = 0; i < groups; ++i) {
-      factors.at[i] = __byte_perm(both[i / 2], 0, i % 2 == 0 ? 0x1010 : 0x3232);
-    }
-    return factors;
   }
   /// Of a pair of numbers, rounded once.
   __device__ static std::uint32_t weights_of(std::uint32_t numbers, std::uint32_t scale,
@@ -356,41 +348,32 @@ class Kernel {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
+  /// Of a warp's first tiles.
   template <int tiles>
   __device__ static void multiply_part(std::uint32_t x, const std::uint8_t* first,
                                        const std::uint8_t* second, int side_stride, int lane,
                                        float (&sums)[warp_tiles][row_blocks][4]) {
-    Words words[tiles][2];
-    Factors scales[tiles][2], least[tiles][2];
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
-        words[tile][side] = load_words(from, lane);
-        scales[tile][side] = load_factors(from + layout.number_bytes(), lane);
-        if constexpr (minima) {
-          least[tile][side] =
-              load_factors(from + layout.number_bytes() + layout.scale_bytes(), lane);
-        }
-      }
-    }
-#pragma unroll
+    // Where registers are few, loads may not move up.
+#pragma unroll(row_blocks >= 8 ? 1 : 2)
     for (int half = 0; half < 2; ++half) {
       std::uint32_t weights[tiles][2][4];  // of two steps
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
-        for (int step = 0; step < 2; ++step) {
+        for (int side = 0; side < 2; ++side) {
+          const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
+          const Words words = load_words(from, half, lane);
+          const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
+          Factors least{};
+          if constexpr (minima) {
+            least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
+          }
 #pragma unroll
-          for (int side = 0; side < 2; ++side) {
-            const int number = 2 * half + step, place = number * 16 / group;
+          for (int step = 0; step < 2; ++step) {
             std::uint32_t low, high;
-            numbers_of(words[tile][side], number, low, high);
-            const std::uint32_t scale = scales[tile][side].at[place];
-            const std::uint32_t minimum = minima ? least[tile][side].at[place] : 0;
-            weights[tile][step][side] = weights_of(low, scale, minimum);
-            weights[tile][step][side + 2] = weights_of(high, scale, minimum);
+            numbers_of(words, step, low, high);
+            weights[tile][step][side] = weights_of(low, scales.at[step], least.at[step]);
+            weights[tile][step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
           }
         }
       }

@@ -24,7 +24,7 @@ constexpr std::int32_t most_box_bytes = 256 * 8;
 
 /// Blocks of eight rows that kernels have.
 std::int32_t row_blocks_of(std::int32_t rows) {
-  for (const std::int32_t blocks : {1, 2, 4, 6, 8, 10}) {
+  for (const std::int32_t blocks : {1, 2, 4, 6}) {
     if (rows <= 8 * blocks) return blocks;
   }
   return most_packed_rows / 8;
@@ -41,10 +41,6 @@ Launched kernel_of(std::int32_t row_blocks) {
       return multiply_packed<bits, group, minima, 4>;
     case 6:
       return multiply_packed<bits, group, minima, 6>;
-    case 8:
-      return multiply_packed<bits, group, minima, 8>;
-    case 10:
-      return multiply_packed<bits, group, minima, 10>;
     default:
       return multiply_packed<bits, group, minima, most_packed_rows / 8>;
   }
@@ -163,8 +159,11 @@ void launch(PackedProduct product, Ending ending, std::int64_t all_tiles, Output
             cudaStream_t stream) {
   const std::int32_t rows = product.rows;
   const auto* x = static_cast<const __nv_bfloat16*>(product.x);
-  for (std::int32_t row = 0; row < rows; row += most_packed_rows) {
-    product.rows = std::min(rows - row, most_packed_rows);
+  // Equal shares, of whole blocks of eight.
+  const auto shares = ceil_div(rows, most_packed_rows);
+  const std::int32_t share = narrowed(ceil_div(ceil_div(rows, shares), 8) * 8);
+  for (std::int32_t row = 0; row < rows; row += share) {
+    product.rows = std::min(rows - row, share);
     product.x = x + row * product.in;
     launch_rows(product, ending, all_tiles, output_from(row), stream);
   }

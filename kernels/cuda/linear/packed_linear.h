@@ -20,7 +20,8 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-inline constexpr std::int32_t most_packed_rows = 96;
+/// Of one launch: with more, sums take all registers.
+inline constexpr std::int32_t most_packed_rows = 64;
 
 /// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from
 /// prepare_streamed_linear().
