@@ -656,6 +656,10 @@ TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
   const std::string prompts = " --prompts '" + folder("prompts.txt") + "'";
   const std::string common = " --device cpu --threads 1 --limit 2 ";
   const std::string few = common + "--max-new-tokens 8 ";
+  const TinyPair pair;
+  const std::string tiny = " --device cpu --threads 1 --limit 2 --prompt-tokens 8 --target '" +
+                           (pair.path() / "target").string() + "' --draft '" +
+                           (pair.path() / "draft").string() + "' ";
   const std::pair<std::string, std::string> commands[] = {
       {"record --threads 1 --limit 2 --max-new-tokens 8 --nodes 8 --out '" + folder("r.rec") + "'" +
            prompts,
@@ -663,11 +667,11 @@ TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
       {"plan --ranks 4 --out '" + folder("plan.json") + "'" + few, "measuring acceptance by rank"},
       {"plan --ranks 4 --out '" + folder("more.json") + "'" + few, "writing prompts"},
       {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" +
-           common + prompts,
+           tiny,
        "sampling speeds"},
       {"audit --policy chain --tree-size 2 --acceptance rejection --samples 48 --compared-tokens "
        "4" +
-           common,
+           tiny,
        "planted fault 1 of 10: residual not renormalised"},
       {"study --policies chain --tree-sizes 2 --progress 0.001 --out '" + folder("study") + "'" +
            few + prompts,

@@ -16,7 +16,7 @@ namespace coppice::testing {
 namespace {
 
 // Sanitized, an allocation takes several times as long.
-constexpr long stride = sanitized ? 3 : 1;
+constexpr long stride = sanitized ? 5 : 1;
 
 // Four texts of different policies, the last one of a sequence.
 std::vector<Request> four(Acceptance acceptance) {

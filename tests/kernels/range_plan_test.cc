@@ -183,7 +183,7 @@ void expect_equal_ranges(const RangeShares& shares) {
 }
 
 // 7 divides no number of values below, so that each pair of values is left.
-constexpr int every = testing::sanitized ? 7 : 1;
+constexpr int every = 7;
 
 // Every tile, contributor and token of plans of all kinds, in one walk over each.
 TEST(RangePlan, PlansAreWholeAndEven) {
