@@ -6,11 +6,13 @@
 #include <ctime>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "cli/option_values.h"
 #include "coppice.h"
+#include "models/weight_source.h"
 
 namespace coppice::bench {
 
@@ -34,6 +36,20 @@ inline bool parse_options(int argc, char** argv,
 inline DeviceKind device_in(const std::string& text) {
   constexpr std::array all = {DeviceKind::automatic, DeviceKind::cpu, DeviceKind::cuda};
   return cli::named("device", text, all);
+}
+
+/// What --target-weights or --draft-weights names; Error(usage) likewise.
+inline WeightRounding rounding_in(const std::string& text) {
+  constexpr std::array all = {WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k,
+                              WeightRounding::q4_k, WeightRounding::q4_0};
+  return cli::named("weights", text, all);
+}
+
+/// A quantised format by its name in files, like Q4_K.
+inline WeightFormat format_in(const std::string& text) {
+  const std::optional<WeightFormat> format = format_named(text);
+  if (format && !dtype_of(*format)) return *format;
+  throw_usage(cat("format ", text, ": name quantised formats as GGUF does, like Q4_K"));
 }
 
 /// What --cpu-dtype or --dtype names; Error(usage) likewise.

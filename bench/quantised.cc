@@ -37,12 +37,6 @@ std::vector<std::string> words(const std::string& list) {
   return all;
 }
 
-WeightFormat format_in(const std::string& text) {
-  const std::optional<WeightFormat> format = format_named(text);
-  if (format && !dtype_of(*format)) return *format;
-  throw_usage(cat("--formats ", text, ": name quantised formats as GGUF does, like Q4_K"));
-}
-
 void measure(WeightFormat format, const Shape& shape, const std::vector<std::int32_t>& rows,
              int threads, double budget) {
   const std::int32_t most = *std::max_element(rows.begin(), rows.end());
@@ -109,7 +103,7 @@ int main(int argc, char** argv) try {
   if (!bench::parse_options(argc, argv, options, values)) return 0;
   const std::vector<std::int32_t> counts = bench::rows_in(rows);
   for (const std::string& word : words(formats)) {
-    measure(format_in(word), shape, counts, threads, ms * 1e-3);
+    measure(bench::format_in(word), shape, counts, threads, ms * 1e-3);
   }
   return 0;
 } catch (const std::exception& error) {

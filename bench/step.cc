@@ -370,7 +370,7 @@ struct Bench {
 
 int main(int argc, char** argv) try {
   EngineOptions load;
-  std::string target, draft, device, dtype, json_file;
+  std::string target, draft, device, dtype, json_file, target_weights, draft_weights;
   bool passes_only = false, products_alone = false, shuffled_slots = false;
   std::string rows_text, texts_text;
   std::int32_t prefix = 0, new_tokens = 0;
@@ -381,7 +381,9 @@ int main(int argc, char** argv) try {
       "draft", po::value(&draft)->default_value(models + "draft"), "model folder")(
       "device", po::value(&device)->default_value("auto"), "auto, cpu or cuda")(
       "threads", po::value(&load.threads)->default_value(0), "CPU threads")(
-      "cpu-dtype", po::value(&dtype)->default_value("f32"), "f32 or bf16")(
+      "cpu-dtype", po::value(&dtype)->default_value("auto"), "auto, f32 or bf16")(
+      "target-weights", po::value(&target_weights)->default_value("keep"), "as coppice's")(
+      "draft-weights", po::value(&draft_weights)->default_value("keep"), "as coppice's")(
       "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "of generations; 0: none")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
@@ -407,6 +409,8 @@ int main(int argc, char** argv) try {
   load.draft = draft;
   load.device = bench::device_in(device);
   load.cpu_dtype = bench::cpu_dtype_in(dtype);
+  load.target_weights = bench::rounding_in(target_weights);
+  load.draft_weights = bench::rounding_in(draft_weights);
   cli::ProgressLine progress(true);
   load.progress = [&](const LoadEvent& event) {
     progress.show(cat("loading ", event.what), event.fraction);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "models/config_fields.h"
 #include "models/families/family.h"
 #include "models/gguf/gguf_file.h"
+#include "models/gguf/unmet_metadata.h"
 #include "models/packed_checkpoint.h"
 #include "models/settings/setting_file.h"
 #include "models/settings/special_ids.h"
@@ -141,7 +143,16 @@ void describe_unknown(const Fields& fields, ModelConfig& config) {
   }
 }
 
-ModelConfig config_of(const Json& object, const std::string& where) {
+/// Has `error` say what `read` throws, unless it says something already.
+void note_error(std::string& error, const auto& read) {
+  try {
+    read();
+  } catch (const Error& thrown) {
+    if (error.empty()) error = thrown.what();
+  }
+}
+
+ModelConfig config_of(const Json& object, const std::string& where, std::string& wrong_ids) {
   const Fields plain(object, where);
   ModelConfig config;
   const Family* family = family_of(plain, config);
@@ -163,7 +174,7 @@ ModelConfig config_of(const Json& object, const std::string& where) {
   }
   check_parts(fields, defaults, config);
   if (nested) check_parts(plain, defaults, config);
-  read_config_ids(plain, fields, config);
+  note_error(wrong_ids, [&] { read_config_ids(plain, fields, config); });
   return config;
 }
 
@@ -185,22 +196,32 @@ void require_model(const std::filesystem::path& path) {
 }  // namespace
 
 ModelConfig read_config(const std::filesystem::path& path) {
+  std::string wrong_ids;
+  ModelConfig config = read_config(path, wrong_ids);
+  if (!wrong_ids.empty()) throw_failure(wrong_ids);
+  return config;
+}
+
+ModelConfig read_config(const std::filesystem::path& path, std::string& wrong_ids) {
   require_model(path);
   const auto gguf = is_gguf(path) ? open_gguf(path) : nullptr;  // once for both documents
   const SettingFile file(path, "config.json", largest_config);
   if (!file.is_there()) {
     throw_failure(cat(file.where(), ": no such file; name a Hugging Face model folder"));
   }
-  ModelConfig config = config_of(file.object(), file.where());
-  if (gguf != nullptr) config.one_based_norms = false;  // its files hold 1 + w
+  ModelConfig config = config_of(file.object(), file.where(), wrong_ids);
+  if (gguf != nullptr) {
+    config.one_based_norms = false;  // its files hold 1 + w
+    std::vector<std::string> unmet = unmet_metadata(file.object(), config);
+    std::move(unmet.begin(), unmet.end(), std::back_inserter(config.unsupported));
+  }
   // Of a model that cannot be run nothing more is needed.
   if (config.vocab_size > 0) {
-    const SettingFile generation(path, "generation_config.json", largest_config);
-    try {
+    std::string ignored;
+    note_error(config.unsupported.empty() ? wrong_ids : ignored, [&] {
+      const SettingFile generation(path, "generation_config.json", largest_config);
       read_generation_ids(Fields(generation.object(), generation.where()), config);
-    } catch (const Error&) {
-      if (config.unsupported.empty()) throw;
-    }
+    });
   }
   return config;
 }

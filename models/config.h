@@ -84,6 +84,9 @@ struct ModelConfig {
 /// coppice cannot run is listed in `unsupported`, not thrown, so that `coppice info` can describe
 /// the model.
 ModelConfig read_config(const std::filesystem::path& path);
+/// The same for a description: what is wrong with the ids of special tokens is not thrown, but
+/// stands in `wrong_ids`.
+ModelConfig read_config(const std::filesystem::path& path, std::string& wrong_ids);
 
 /// A tensor that a model's files must hold.
 struct ParameterShape {

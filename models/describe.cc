@@ -167,7 +167,8 @@ std::string vocabulary(const ModelFolder& folder) {
 }
 
 /// A line for each file: what of it is obeyed, with values, or what is not, by name.
-void describe_settings(const char* title, const std::vector<Setting>& settings, Report& report) {
+void describe_settings(const char* title, const std::vector<Setting>& settings, Report& report,
+                       std::size_t more = 0) {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const Setting& one : settings) {
     auto line = std::find_if(lines.begin(), lines.end(),
@@ -176,6 +177,7 @@ void describe_settings(const char* title, const std::vector<Setting>& settings, 
     line->second +=
         cat(line->second.empty() ? "" : "; ", one.name, one.value.empty() ? "" : " ", one.value);
   }
+  if (more > 0) lines.back().second += cat("; and ", more, " more");
   for (const auto& [file, keys] : lines) report.line(title, cat(file, ": ", keys));
 }
 
@@ -201,7 +203,7 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
               cat("bos ", config.bos_token < 0 ? "none" : std::to_string(config.bos_token),
                   ", eos ", token_list(config.eos_tokens)));
   describe_settings("obeyed", folder.settings.obeyed, report);
-  describe_settings("not obeyed", folder.settings.not_obeyed, report);
+  describe_settings("not obeyed", folder.settings.not_obeyed, report, folder.settings.more);
   if (folder.source != nullptr) {
     describe_weights(*folder.source, report);
   } else {

@@ -1,9 +1,11 @@
 #include "models/model_folder.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "models/gguf/gguf_file.h"
 #include "models/settings/folder_notes.h"
 
 namespace coppice {
@@ -18,6 +20,13 @@ ModelConfig supported_config(const fs::path& dir) {
                     config.unsupported.size() > 1 ? "; `coppice info` lists more" : ""));
 }
 
+/// Settings are read for several purposes, each of which meets what is wrong with them.
+void note_once(std::vector<std::string>& obstacles, const std::string& what) {
+  if (std::find(obstacles.begin(), obstacles.end(), what) == obstacles.end()) {
+    obstacles.push_back(what);
+  }
+}
+
 const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& source) {
   settle_head(config, source);
   return config;
@@ -26,7 +35,8 @@ const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& so
 }  // namespace
 
 ModelFiles::ModelFiles(const fs::path& dir, std::optional<WeightFormat> rounding)
-    : config(supported_config(dir)),
+    : held(held_gguf(dir)),
+      config(supported_config(dir)),
       source(open_weights(dir, config, rounding)),
       weights(with_settled_head(config, *source), *source) {}
 
@@ -49,26 +59,28 @@ std::unique_ptr<Tokenizer> load_model_tokenizer(const fs::path& dir, std::int64_
 }
 
 ModelFolder::ModelFolder(const fs::path& dir)
-    : config(read_config(dir)), obstacles(config.unsupported) {
+    : held(held_gguf(dir)), config(read_config(dir, wrong_ids)), obstacles(config.unsupported) {
   const bool known = obstacles.empty();  // else neither tensors nor rows are
+  if (!wrong_ids.empty()) obstacles.push_back(wrong_ids);
   try {
     source = open_weights(dir, config);
     if (known) StoredWeights(with_settled_head(config, *source), *source);
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
     if (source == nullptr) no_weights = error.what();
   }
   try {
     constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();
     tokenizer = load_model_tokenizer(dir, known ? config.vocab_size : any, no_tokenizer);
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
     no_tokenizer = error.what();
   }
   try {
     settings = folder_notes(dir, config);
+    settings.shorten();
   } catch (const Error& error) {
-    obstacles.emplace_back(error.what());
+    note_once(obstacles, error.what());
   }
 }
 

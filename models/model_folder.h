@@ -15,6 +15,8 @@
 
 namespace coppice {
 
+class GgufFile;
+
 /// A model that can be loaded: its config, and weights that agree with it.
 struct ModelFiles {
   /// Throws Error(failure) for all that Model::load() refuses but values of tensors and memory.
@@ -23,6 +25,7 @@ struct ModelFiles {
   ModelFiles(const ModelFiles&) = delete;
   ModelFiles& operator=(const ModelFiles&) = delete;
 
+  const std::shared_ptr<const GgufFile> held;  ///< so that all is read of one file
   ModelConfig config;
   const std::unique_ptr<WeightSource> source;
   const StoredWeights weights;
@@ -39,6 +42,8 @@ struct ModelFolder {
   /// Throws Error(failure) if config.json cannot be read.
   explicit ModelFolder(const std::filesystem::path& dir);
 
+  const std::shared_ptr<const GgufFile> held;  ///< so that all is read of one file
+  std::string wrong_ids;                       ///< what is wrong with special tokens' ids
   ModelConfig config;
   std::unique_ptr<WeightSource> source;
   std::string no_weights;  ///< why it cannot be opened

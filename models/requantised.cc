@@ -37,6 +37,10 @@ class Requantised final : public WeightSource {
   const std::string& file_name(const std::string& tensor) const override {
     return source_->file_name(tensor);
   }
+  std::string name_in_file(const std::string& tensor) const override {
+    return source_->name_in_file(tensor);
+  }
+  const char* described_by() const override { return source_->described_by(); }
   void read(const std::string& tensor, std::uint64_t offset,
             std::span<std::byte> to) const override {
     const auto found = made_.find(tensor);

@@ -61,11 +61,17 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
 }
 
 /// Tensors that the graph would not look at make another model than config.json describes. Layers
-/// beyond the last one may be there: cut off by config.json, or made for other purposes.
+/// beyond the last one may be there: cut off by config.json, or made for other purposes. A GGUF
+/// file holds what its model is made of and nothing else.
 void require_known(const ModelConfig& config, const WeightSource& source, const Prefixes& prefixes,
                    const std::set<std::string>& known) {
   for (const std::string& name : source.names()) {
     const std::string_view text = name;
+    if (text.starts_with(nameless)) {
+      throw_failure(cat(source.file_name(name), ": tensor ", quote(source.name_in_file(name)),
+                        " is no part of the ", config.architecture, " that ", source.described_by(),
+                        " describe; fetch the file again"));
+    }
     if (text.substr(0, prefixes.model.size()) != prefixes.model || known.count(name) != 0) continue;
     if (text.ends_with(".rotary_emb.inv_freq")) continue;  // computed from config.json
     if (!is_in_layers(text.substr(prefixes.model.size()), config.layers)) continue;
@@ -81,15 +87,17 @@ StoredWeights::Tensor found(const WeightSource& source, const std::string& name,
   if (tensor == nullptr) {
     const std::vector<std::string> names = source.names();
     throw_failure(cat(names.empty() ? "the model" : source.file_name(names.front()),
-                      source.file_count() > 1 ? " and its sister files" : "", ": tensor ", name,
-                      " is missing; fetch the model again"));
+                      source.file_count() > 1 ? " and its sister files" : "", ": tensor ",
+                      source.name_in_file(name), " is missing; fetch the model again"));
   }
   const std::string& file = source.file_name(name);
   const std::vector<std::uint64_t> wanted(parameter.shape.begin(), parameter.shape.end());
   if (tensor->shape != wanted) {
-    throw_failure(cat(file, ": tensor ", name, " has the shape ", shape_text(tensor->shape),
-                      ", but config.json asks for ", shape_text(wanted),
-                      "; the two files do not belong together"));
+    const bool is_folder = source.described_by() == std::string_view("config.json");
+    throw_failure(cat(
+        file, ": tensor ", source.name_in_file(name), " has the shape ", shape_text(tensor->shape),
+        ", but ", source.described_by(), is_folder ? " asks for " : " ask for ", shape_text(wanted),
+        is_folder ? "; the two files do not belong together" : "; fetch the file again"));
   }
   const auto format = format_named(tensor->dtype);
   if (!format) {
@@ -98,7 +106,7 @@ StoredWeights::Tensor found(const WeightSource& source, const std::string& name,
       if (one == WeightFormat::int4) continue;  // no type of files
       known += cat(known.empty() ? "" : ", ", name_of(one));
     }
-    throw_failure(cat(file, ": tensor ", name, " has the type ", tensor->dtype,
+    throw_failure(cat(file, ": tensor ", source.name_in_file(name), " has the type ", tensor->dtype,
                       ", but coppice reads ", known, "; convert it"));
   }
   return {name, tensor, *format};

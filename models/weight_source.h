@@ -30,6 +30,9 @@ struct StoredTensor {
 /// Of a dtype as files spell it; std::nullopt: not one of weights, or unknown.
 std::optional<WeightFormat> format_named(std::string_view dtype);
 
+/// Begins the names of tensors that Hugging Face has no name for: no model's parts.
+inline constexpr std::string_view nameless = "?";
+
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
@@ -37,6 +40,10 @@ class WeightSource {
   virtual const StoredTensor* find(const std::string& tensor) const = 0;
   /// Of a tensor that there is: the file that holds it, for messages.
   virtual const std::string& file_name(const std::string& tensor) const = 0;
+  /// What the files call a tensor, which need not be there, for messages.
+  virtual std::string name_in_file(const std::string& tensor) const { return tensor; }
+  /// What says which tensors there must be, for messages.
+  virtual const char* described_by() const { return "config.json"; }
   /// Fills `to` with a tensor's bytes from `offset` on; both are multiples of a row's bytes, or the
   /// tensor has plain numbers. Several threads may call it. Throws Error(failure) if the disk fails
   /// or the file has become shorter.

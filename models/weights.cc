@@ -233,10 +233,11 @@ std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   };
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : stored.all()) bytes += bytes_of(*tensor.stored);
-  // Tied embeddings of plain numbers are kept twice: packed as the head, and as a table.
+  // Tied embeddings in 16 bits are kept twice: packed as the head, and as a table.
   const bool tied = stored.find("lm_head.weight") == nullptr;
   const StoredWeights::Tensor& table = stored.at("model.embed_tokens.weight");
-  if (tied && dtype_of(table.format)) bytes += bytes_of(*table.stored);
+  const bool shared = table.format == WeightFormat::f32 && compute_dtype == DType::f32;
+  if (tied && !shared && dtype_of(table.format)) bytes += bytes_of(*table.stored);
   return bytes;
 }
 

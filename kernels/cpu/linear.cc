@@ -57,7 +57,8 @@ class PackedWeights final : public LinearWeights {
   }
   EmbeddingTable table() const override {
     const WeightFormat format = parts.front().blocks.format;
-    if (parts.size() > 1 || dtype_of(format)) return {};
+    const bool has_rows = format == WeightFormat::f32 || !dtype_of(format);
+    if (parts.size() > 1 || !has_rows) return {};
     return {nullptr, format, this};
   }
   bool has_non_finite() const override {

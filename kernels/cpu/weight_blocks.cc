@@ -205,6 +205,12 @@ WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, Wei
 
 void unpack_row(const WeightBlocks& weights, std::int64_t row, float* out) {
   const std::int64_t in_block = row % block_width;
+  if (weights.format == WeightFormat::f32) {
+    const float* from =
+        weights.data.as<const float>() + row / block_width * block_width * weights.in + in_block;
+    for (std::int64_t i = 0; i < weights.in; ++i) out[i] = from[i * block_width];
+    return;
+  }
   unpack_row(weights.format,
              weights.data.as<const std::byte>() + row / block_width * weights.block_bytes() +
                  in_block / strip_width * strip_bytes(weights.format, weights.in),

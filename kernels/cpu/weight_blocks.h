@@ -47,7 +47,7 @@ WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, Wei
 /// out[i][block_width].
 void expand_block(const WeightBlocks& weights, std::int64_t block, std::int64_t begin,
                   std::int64_t end, float* out);
-/// Row `row` of quantised weights, dequantised.
+/// Row `row` of weights that are quantised, dequantised, or of f32.
 void unpack_row(const WeightBlocks& weights, std::int64_t row, float* out);
 
 class QuantisedRows;

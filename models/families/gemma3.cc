@@ -10,7 +10,7 @@ constexpr double windowed_theta = 10000.0, full_theta = 1000000.0;
 
 void add_ropes(const Fields& fields, ModelConfig& config) {
   static const nlohmann::json none = nlohmann::json::object();
-  const Fields plain(none, "config.json");
+  const Fields plain(none, fields.where());
   // transformers 5 has the settings of both kinds of layers; earlier ones scale the full ones
   // alone.
   const bool both = fields.has("rope_parameters");

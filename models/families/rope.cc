@@ -143,7 +143,7 @@ void add_rope(const Fields& fields, ModelConfig& config, double usual_theta) {
     return add_rope(fields.inside(name), fields, config, theta);
   }
   static const nlohmann::json none = nlohmann::json::object();
-  add_rope(Fields(none, "config.json"), fields, config, theta);
+  add_rope(Fields(none, fields.where()), fields, config, theta);
 }
 
 }  // namespace coppice

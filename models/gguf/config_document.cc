@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <span>
@@ -28,20 +29,30 @@ class ConfigWriter {
     }
     config_["architectures"] = {known_->family};
     config_["model_type"] = known_->model_type;
-    for (const Shape& shape : shapes) {
-      config_[shape.field] = fields_.integer(key(shape.suffix).c_str(), 1, most_context);
+    for (const Count& count : counts) {
+      config_[count.field] = fields_.integer(key(count.suffix).c_str(), 1, count.most);
     }
+    config_["rms_norm_eps"] = fields_.positive(key("attention.layer_norm_rms_epsilon").c_str());
     // What files leave out means the same in every architecture, other than in config.json.
-    config_["num_key_value_heads"] = integer("attention.head_count_kv", 1, heads());
+    const std::int64_t kv_heads = integer("attention.head_count_kv", 1, heads());
+    if (heads() % kv_heads != 0) {
+      refuse("attention.head_count_kv", cat("a divisor of attention.head_count, ", heads()));
+    }
+    config_["num_key_value_heads"] = kv_heads;
     if (find("attention.key_length") == nullptr && hidden() % heads() != 0) {
       refuse("embedding_length", cat("a multiple of attention.head_count, ", heads()));
     }
     head_dim_ = integer("attention.key_length", 1, hidden() / heads());
+    if (head_dim_ % 2 != 0 || head_dim_ > most_head_dim) {
+      const std::string wanted = cat("even and at most ", most_head_dim);
+      if (find("attention.key_length") != nullptr) refuse("attention.key_length", wanted);
+      refuse("embedding_length",
+             cat("attention.head_count, ", heads(), ", times a number that is ", wanted));
+    }
     config_["head_dim"] = head_dim_;
     if (integer("attention.value_length", 1, head_dim_) != head_dim_) {
       refuse("attention.value_length", cat("attention.key_length, ", head_dim_));
     }
-    config_["rms_norm_eps"] = fields_.positive(key("attention.layer_norm_rms_epsilon").c_str());
     config_["num_local_experts"] = integer("expert_count", 0, 0);
     const auto holds = [&](const char* tensor) { return file_.find(tensor) != nullptr; };
     config_["tie_word_embeddings"] = !holds("output.weight");
@@ -59,11 +70,16 @@ class ConfigWriter {
     const char* field;
     const char* suffix;
   };
-  static constexpr Shape shapes[] = {{"hidden_size", "embedding_length"},
-                                     {"intermediate_size", "feed_forward_length"},
-                                     {"num_hidden_layers", "block_count"},
-                                     {"num_attention_heads", "attention.head_count"},
-                                     {"max_position_embeddings", "context_length"}};
+  struct Count {
+    const char* field;
+    const char* suffix;
+    std::int64_t most;
+  };
+  static constexpr Count counts[] = {{"hidden_size", "embedding_length", most_width},
+                                     {"intermediate_size", "feed_forward_length", most_width},
+                                     {"num_hidden_layers", "block_count", most_layers},
+                                     {"num_attention_heads", "attention.head_count", most_heads},
+                                     {"max_position_embeddings", "context_length", most_context}};
 
   /// The architecture's key, which is looked at.
   std::string key(const char* suffix) {
@@ -94,8 +110,12 @@ class ConfigWriter {
     }
     key("vocab_size");  // the table's rows count
     const auto id = [&](const char* name) {
-      const auto token = vocabulary.named(name);
-      return token ? Json(*token) : Json();
+      try {
+        const auto token = vocabulary.named(name);
+        return token ? Json(*token) : Json();
+      } catch (const Error&) {
+        return Json();  // generation_config.json says what is wrong
+      }
     };
     config_["bos_token_id"] = id("bos");
     config_["eos_token_id"] = id("eos");
@@ -104,8 +124,8 @@ class ConfigWriter {
   /// What can be told of any architecture, for a description.
   void write_unknown() {
     config_["architectures"] = {name_};
-    for (const Shape& shape : shapes) {
-      if (const Json* value = find(shape.suffix)) config_[shape.field] = *value;
+    for (const Count& count : counts) {
+      if (const Json* value = find(count.suffix)) config_[count.field] = *value;
     }
     for (const auto& [field, suffix] :
          {Shape{"num_key_value_heads", "attention.head_count_kv"},
@@ -142,11 +162,16 @@ class ConfigWriter {
         fields_.text(key("rope.scaling.type").c_str(), old_factor == 1.0 ? "none" : "linear");
     const double factor = fields_.positive(key("rope.scaling.factor").c_str(), old_factor);
     Json scaling;
-    if (file_.find("rope_factors_long.weight") != nullptr &&
-        file_.find("rope_factors_short.weight") != nullptr) {
+    constexpr const char *longs = "rope_factors_long.weight", *shorts = "rope_factors_short.weight";
+    const bool has_long = file_.find(longs) != nullptr, has_short = file_.find(shorts) != nullptr;
+    if (has_long != has_short) {
+      throw_failure(cat(file_.name(), ": has the tensor ", has_long ? longs : shorts, " but not ",
+                        has_long ? shorts : longs, "; fetch the file again"));
+    }
+    if (has_long) {
       scaling = {{"rope_type", "longrope"},
-                 {"long_factor", floats("rope_factors_long.weight")},
-                 {"short_factor", floats("rope_factors_short.weight")}};
+                 {"long_factor", floats(longs)},
+                 {"short_factor", floats(shorts)}};
       if (const Json* scale = find("rope.scaling.attn_factor"))
         scaling["attention_factor"] = *scale;
     } else if (file_.find("rope_freqs.weight") != nullptr) {
@@ -158,8 +183,9 @@ class ConfigWriter {
     } else if (kind != "none" && (kind != "linear" || factor != 1.0)) {
       scaling = {{"rope_type", kind}, {"factor", factor}};
     }
-    if (const Json* original = find("rope.scaling.original_context_length")) {
-      config_["original_max_position_embeddings"] = *original;
+    const char* const original = "rope.scaling.original_context_length";
+    if (find(original) != nullptr) {
+      config_["original_max_position_embeddings"] = integer(original, 1, 0);
     }
     if (!scaling.is_null()) config_["rope_scaling"] = std::move(scaling);
     key("rope.scaling.finetuned");
@@ -181,20 +207,34 @@ class ConfigWriter {
     config_["query_pre_attn_scalar"] = is_27b ? hidden() / heads() : head_dim_;
     for (const auto& [field, suffix] : {Shape{"attn_logit_softcapping", "attn_logit_softcapping"},
                                         Shape{"final_logit_softcapping", "final_logit_softcapping"},
-                                        Shape{"sliding_window", "attention.sliding_window"},
-                                        Shape{"rope_local_base_freq", "rope.freq_base_swa"}}) {
+                                        Shape{"sliding_window", "attention.sliding_window"}}) {
       if (const Json* value = find(suffix)) config_[field] = *value;
     }
-    const Json* const pattern = find("attention.sliding_window_pattern");
-    if (pattern != nullptr && pattern->is_array()) {
-      if (pattern->size() != static_cast<std::size_t>(layers())) {
-        refuse("attention.sliding_window_pattern", cat("a list of block_count, ", layers()));
-      }
-      for (const Json& windowed : *pattern) {
-        config_["layer_types"].push_back(windowed == true ? "sliding_attention" : "full_attention");
-      }
-    } else if (pattern != nullptr) {
-      config_["sliding_window_pattern"] = *pattern;
+    if (name_ == "gemma3") {
+      if (const Json* theta = find("rope.freq_base_swa")) config_["rope_local_base_freq"] = *theta;
+    }
+    write_layer_types();
+  }
+
+  /// Which layers have a window: all but every n-th, or those of which a list says true or 1.
+  void write_layer_types() {
+    const char* const suffix = "attention.sliding_window_pattern";
+    const Json* const pattern = find(suffix);
+    if (pattern == nullptr) return;
+    const auto says = [](const Json& one) {
+      return one.is_boolean() || (one.is_number_integer() && (one == 0 || one == 1));
+    };
+    const bool is_list = pattern->is_array();
+    if (is_list && (pattern->size() != static_cast<std::size_t>(layers()) ||
+                    !std::all_of(pattern->begin(), pattern->end(), says))) {
+      refuse(suffix, cat("a list of block_count, ", layers(), ", that says true or false of each"));
+    }
+    const std::int64_t every = is_list ? 0 : fields_.integer(key(suffix).c_str(), 1, most_layers);
+    for (std::int64_t layer = 0; layer < layers(); ++layer) {
+      const bool windowed = is_list ? (*pattern)[static_cast<std::size_t>(layer)] == true ||
+                                          (*pattern)[static_cast<std::size_t>(layer)] == 1
+                                    : (layer + 1) % every != 0;
+      config_["layer_types"].push_back(windowed ? "sliding_attention" : "full_attention");
     }
   }
 
@@ -204,10 +244,14 @@ class ConfigWriter {
   }
 
   /// Hands on the architecture's keys that were not looked at, so that they are named as not
-  /// obeyed.
+  /// obeyed, or refused (unmet_metadata.h). Of texts and lists, which may be long, the kind is
+  /// enough.
   void pass_on_rest() {
     for (const auto& [key, value] : file_.metadata().items()) {
-      if (key.starts_with(name_ + ".") && !seen_.contains(key)) config_[key] = value;
+      if (!key.starts_with(name_ + ".") || seen_.contains(key)) continue;
+      config_[key] = value.is_number() || value.is_boolean() ? value
+                     : value.is_string()                     ? Json("a text")
+                                                             : Json("a list");
     }
   }
 

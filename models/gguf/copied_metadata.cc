@@ -56,7 +56,8 @@ GgufMetadata copied_metadata(const GgufFile& file) {
   for (const auto& [key, value] : file.metadata().items()) {
     if (std::find(std::begin(own), std::end(own), key) != std::end(own)) continue;
     if (key.starts_with("split.")) continue;
-    std::optional<GgufValue> copy = value_of(key, value);
+    std::optional<GgufValue> copy =
+        value.is_binary() ? list(file.left_out_list(key)) : value_of(key, value);
     if (!copy) file.fields().refuse(key.c_str(), "of numbers of 32 bits");
     metadata.emplace_back(key, std::move(*copy));
   }

@@ -65,8 +65,8 @@ Json tokenizer_config(const GgufFile& file) {
     if (!token) continue;
     // Some files pad with an ordinary piece such as "!", which is no special token.
     const bool is_frame = std::string_view(name) == "bos" || std::string_view(name) == "eos";
-    const PieceKind kind = vocabulary.kind(*token);
-    if (!is_frame && (kind == PieceKind::normal || kind == PieceKind::byte)) continue;
+    const bool is_normal = vocabulary.kind(*token) == PieceKind::normal;
+    if (vocabulary.is_byte(*token) || (!is_frame && is_normal)) continue;
     config[key] = vocabulary.text(*token);
   }
   add_decoder(vocabulary, file.fields().text("general.architecture", "") == "phi3", config);
@@ -78,14 +78,8 @@ Json generation_config(const GgufFile& file) {
   const GgufVocabulary vocabulary(file);
   Json config = {{"eos_token_id", vocabulary.ends()}};
   if (const auto bos = vocabulary.named("bos")) config["bos_token_id"] = *bos;
-  constexpr std::pair<const char*, const char*> names[] = {
-      {"general.sampling.temp", "temperature"},
-      {"general.sampling.top_k", "top_k"},
-      {"general.sampling.top_p", "top_p"},
-      {"general.sampling.min_p", "min_p"},
-      {"general.sampling.penalty_repeat", "repetition_penalty"}};
   const Fields fields = file.fields();
-  for (const auto& [key, name] : names) {
+  for (const auto& [key, name] : gguf_sampling_keys) {
     if (!fields.has(key)) continue;
     config[name] = *fields.find(key);
     config["do_sample"] = true;
@@ -95,10 +89,10 @@ Json generation_config(const GgufFile& file) {
 
 }  // namespace
 
-std::optional<std::string> gguf_document(const GgufFile& file, std::string_view name) {
-  if (name == "config.json") return gguf_config(file).dump();
-  if (name == "tokenizer_config.json") return tokenizer_config(file).dump();
-  if (name == "generation_config.json") return generation_config(file).dump();
+std::optional<JsonObject> gguf_document(const GgufFile& file, std::string_view name) {
+  if (name == "config.json") return JsonObject(gguf_config(file));
+  if (name == "tokenizer_config.json") return JsonObject(tokenizer_config(file));
+  if (name == "generation_config.json") return JsonObject(generation_config(file));
   return std::nullopt;
 }
 

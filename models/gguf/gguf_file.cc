@@ -23,6 +23,10 @@ constexpr std::int64_t most_parts = 99999;
   throw_failure(cat(name, ": ", what, "; fetch the file again"));
 }
 
+[[noreturn]] void refuse_change(const GgufFile::Part& part, const char* what) {
+  throw_failure(cat(part.name, ": ", what, " while it was read; start again when it is whole"));
+}
+
 }  // namespace
 
 std::uint64_t GgufTensor::elements() const {
@@ -117,11 +121,13 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
   fill_from(part.file, part.name, tensor.begin + offset, to);
 }
 
+Json GgufFile::left_out_list(const std::string& key) const {
+  return read_gguf_list(parts_.front(), metadata().at(key).get_binary().subtype(), key);
+}
+
 void GgufFile::require_unchanged() const {
   for (const Part& part : parts_) {
-    if (stamp_of(part.file, part.name) == part.stamp) continue;
-    throw_failure(
-        cat(part.name, ": was written to while it was read; start again when it is whole"));
+    if (stamp_of(part.file, part.name) != part.stamp) refuse_change(part, "was written to");
   }
 }
 
@@ -142,14 +148,20 @@ std::shared_ptr<const GgufFile> open_gguf(const fs::path& path) {
   std::erase_if(opened, [](const auto& entry) { return entry.second.expired(); });
   std::weak_ptr<const GgufFile>& known = opened[path];
   if (auto file = known.lock()) {
-    const bool same = std::all_of(
-        file->parts().begin(), file->parts().end(),
-        [](const GgufFile::Part& part) { return stamp_of(fs::path(part.name)) == part.stamp; });
-    if (same) return file;
+    for (const GgufFile::Part& part : file->parts()) {
+      if (stamp_of(fs::path(part.name)) != part.stamp) {
+        refuse_change(part, "was replaced or written to");
+      }
+    }
+    return file;
   }
   auto file = std::make_shared<const GgufFile>(path);
   known = file;
   return file;
+}
+
+std::shared_ptr<const GgufFile> held_gguf(const fs::path& path) {
+  return is_gguf(path) ? open_gguf(path) : nullptr;
 }
 
 }  // namespace coppice

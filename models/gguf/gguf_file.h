@@ -40,13 +40,16 @@ class GgufFile {
   explicit GgufFile(const std::filesystem::path& path);
 
   const std::string& name() const { return parts_.front().name; }  ///< the first file's
-  /// Values by key: integers, numbers, texts, true or false, and lists of one of these.
+  /// Values by key: integers, finite numbers, texts, true or false, and lists of one of these. Long
+  /// lists but those of the tokenizer are left out, as binary values.
   const nlohmann::json& metadata() const { return *metadata_; }
   /// Checked access to values that are no lists.
   Fields fields() const { return {*metadata_, name()}; }
   enum class ListOf { texts, integers, numbers };
   /// A list of one kind of values. Throws Error(failure) if it is missing or of another kind.
   const nlohmann::json& list(const char* key, ListOf kind) const;
+  /// A list that metadata() leaves out. Throws Error(failure) if it is damaged.
+  nlohmann::json left_out_list(const std::string& key) const;
 
   const std::map<std::string, GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find(const std::string& tensor) const;  ///< nullptr: none of that name
@@ -77,8 +80,11 @@ class GgufFile {
 /// Whether a path leads to a file, not a folder, that is called .gguf or begins as one does.
 bool is_gguf(const std::filesystem::path& path);
 
-/// Opens a file, or hands out the one that somebody holds open as long as nothing was written to
-/// it: a model is asked for its config, tokenizer, settings and weights.
+/// Opens a file, or hands out the one that somebody holds open: a model is asked for its config,
+/// tokenizer, settings and weights, which must all be of one file. Throws Error(failure) if
+/// another file has taken its name meanwhile, or something was written to it.
 std::shared_ptr<const GgufFile> open_gguf(const std::filesystem::path& path);
+/// The same for those who hold a model open while others read it; nullptr if it is no GGUF file.
+std::shared_ptr<const GgufFile> held_gguf(const std::filesystem::path& path);
 
 }  // namespace coppice

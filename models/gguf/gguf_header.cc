@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,11 +22,21 @@ using Tensors = std::map<std::string, GgufTensor>;
 /// Half a million merges take 10 MB. Values take up to sixteen times their bytes in memory.
 constexpr std::uint64_t largest_header = 64u << 20;
 constexpr std::uint64_t longest_list = 1u << 22;
+/// Of a key that is not looked at: longer than any list by layers.
+constexpr std::uint64_t longest_other_list = 1u << 12;
+constexpr std::uint64_t most_keys = 1u << 16;  // files have some dozens
 constexpr std::uint64_t longest_name = 1u << 16;
 constexpr std::uint64_t longest_text = 8u << 20;
 constexpr std::uint32_t most_extents = 4;
 
 using Kind = GgufKind;
+
+/// Lists as long as the vocabulary that a tokenizer is made of.
+bool is_of_vocabulary(std::string_view key) {
+  constexpr std::string_view lists[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type",
+                                        "tokenizer.ggml.scores", "tokenizer.ggml.merges"};
+  return std::find(std::begin(lists), std::end(lists), key) != std::end(lists);
+}
 
 /// The least bytes that a value of a kind takes; 0: no such kind.
 std::uint64_t least_bytes(Kind kind) {
@@ -72,16 +84,29 @@ class GgufHeader {
                         ", but coppice reads versions 2 and 3; name another file"));
     }
     const auto tensor_count = number<std::uint64_t>(), value_count = number<std::uint64_t>();
+    if (value_count > most_keys) {
+      refuse(cat("has ", value_count, " keys, more than the ", most_keys, " that coppice reads"));
+    }
     JsonObject metadata(Json::object());
     for (std::uint64_t i = 0; i < value_count; ++i) {
       const std::string key = text("key", longest_name);
       const auto [entry, is_new] = metadata.edit().get_ref<Json::object_t&>().try_emplace(key);
       if (!is_new) refuse(cat("key ", quote(key), " appears twice"));
       entry->second = value(key, static_cast<Kind>(number<std::uint32_t>()));
+      // As JSON it would be null, which is read as if the key were not there.
+      if (entry->second.is_number_float() && !std::isfinite(entry->second.get<double>())) {
+        refuse(cat(quote(key), " is NaN or infinity"));
+      }
     }
     for (std::uint64_t i = 0; i < tensor_count; ++i) add_tensor(tensors);
     place(alignment(*metadata));
     return metadata;
+  }
+
+  /// The list that begins at a byte.
+  Json list_at(std::uint64_t begin, const std::string& key) {
+    at_ = begin;
+    return list(key, true);
   }
 
  private:
@@ -119,12 +144,16 @@ class GgufHeader {
     return value;
   }
 
-  std::string text(std::string_view what, std::uint64_t longest) {
+  std::uint64_t length_of(std::string_view what, std::uint64_t longest) {
     const auto length = number<std::uint64_t>();
     if (length > longest) {
       refuse(cat(quote(what), " has ", length, " bytes, more than ", longest));
     }
-    std::string found(take(length));
+    return length;
+  }
+
+  std::string text(std::string_view what, std::uint64_t longest) {
+    std::string found(take(length_of(what, longest)));
     if (!is_valid_utf8(found)) refuse(cat(quote(what), " is not valid UTF-8: ", quote(found)));
     return found;
   }
@@ -159,12 +188,16 @@ class GgufHeader {
         return flag == 1;
       }
       case Kind::list:
-        return list(key);
+        return list(key, is_of_vocabulary(key));
     }
+    refuse_kind(key, kind);
+  }
+  [[noreturn]] void refuse_kind(const std::string& key, Kind kind) const {
     refuse(cat(quote(key), " is of the unknown kind ", static_cast<std::uint32_t>(kind)));
   }
 
-  Json list(const std::string& key) {
+  Json list(const std::string& key, bool whole) {
+    const std::uint64_t begin = at_;
     const auto kind = static_cast<Kind>(number<std::uint32_t>());
     const auto count = number<std::uint64_t>();
     if (kind == Kind::list) refuse(cat(quote(key), " is a list of lists"));
@@ -172,9 +205,22 @@ class GgufHeader {
     if (count > longest_list || count > (part_.stamp.bytes - at_) / least) {
       refuse(cat(quote(key), " is a list of ", count, " values, too many for coppice or the file"));
     }
+    if (count > 0 && least_bytes(kind) == 0) refuse_kind(key, kind);
+    if (count > longest_other_list && !whole) {
+      skip(key, kind, count);
+      return left_out(begin);
+    }
     Json values = Json::array();
     for (std::uint64_t i = 0; i < count; ++i) values.push_back(value(key, kind));
     return values;
+  }
+
+  void skip(const std::string& key, Kind kind, std::uint64_t count) {
+    if (kind != Kind::text) {
+      take(count * least_bytes(kind));
+      return;
+    }
+    for (std::uint64_t i = 0; i < count; ++i) take(length_of(key, longest_text));
   }
 
   void add_tensor(Tensors& tensors) {
@@ -252,6 +298,10 @@ class GgufHeader {
 
 JsonObject read_gguf_header(const GgufFile::Part& part, std::size_t index, Tensors& tensors) {
   return GgufHeader(part, index).read(tensors);
+}
+
+Json read_gguf_list(const GgufFile::Part& part, std::uint64_t begin, const std::string& key) {
+  return GgufHeader(part, 0).list_at(begin, key);
 }
 
 }  // namespace coppice

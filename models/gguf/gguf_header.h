@@ -35,4 +35,11 @@ enum class GgufKind : std::uint32_t {
 JsonObject read_gguf_header(const GgufFile::Part& part, std::size_t index,
                             std::map<std::string, GgufTensor>& tensors);
 
+/// What stands in the metadata for a long list that nobody looks at: a binary value without bytes,
+/// which is of no kind that anybody wants, with the list's place in the file.
+inline nlohmann::json left_out(std::uint64_t begin) { return nlohmann::json::binary({}, begin); }
+/// The list of a key, which begins there.
+nlohmann::json read_gguf_list(const GgufFile::Part& part, std::uint64_t begin,
+                              const std::string& key);
+
 }  // namespace coppice

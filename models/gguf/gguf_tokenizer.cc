@@ -50,7 +50,8 @@ JsonObject tokenizer_json(const GgufFile& file, const GgufVocabulary& vocabulary
       throw_failure(cat(file.name(), ": tokenizer.ggml.tokens: ", quote(text), " is token ",
                         entry->second.get<TokenId>(), " and ", token, "; fetch the file again"));
     }
-    const bool is_mark = std::find(marks.begin(), marks.end(), token) != marks.end();
+    const bool is_mark =
+        std::find(marks.begin(), marks.end(), token) != marks.end() && !vocabulary.is_byte(token);
     if (kind == PieceKind::normal && !is_mark) continue;
     added.push_back({{"id", token},
                      {"content", text},
@@ -71,16 +72,17 @@ JsonObject tokenizer_json(const GgufFile& file, const GgufVocabulary& vocabulary
   return json;
 }
 
+// Strings are added up without a stream, which a million pieces would feel.
 std::string varint(std::uint64_t value) {
   std::string out;
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   return out + static_cast<char>(value);
 }
 std::string bytes_field(std::uint64_t number, const std::string& bytes) {
-  return cat(varint(number << 3 | 2), varint(bytes.size()), bytes);
+  return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
 }
 std::string number_field(std::uint64_t number, std::uint64_t value) {
-  return cat(varint(number << 3), varint(value));
+  return varint(number << 3) + varint(value);
 }
 std::string float_field(std::uint64_t number, float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -123,9 +125,9 @@ std::string model_proto(const GgufFile& file, const GgufVocabulary& vocabulary) 
                                : vocabulary.kind(token);
     has_bytes = has_bytes || kind == PieceKind::byte;
     proto +=
-        bytes_field(1, cat(bytes_field(1, piece_text(vocabulary, token)),
-                           float_field(2, scores[static_cast<std::size_t>(token)].get<float>()),
-                           number_field(3, static_cast<std::uint64_t>(kind))));
+        bytes_field(1, bytes_field(1, piece_text(vocabulary, token)) +
+                           float_field(2, scores[static_cast<std::size_t>(token)].get<float>()) +
+                           number_field(3, static_cast<std::uint64_t>(kind)));
   }
   constexpr int pairs = 2;  // as sentencepiece numbers its kinds of models
   const bool marks = file.fields().boolean("tokenizer.ggml.add_space_prefix", true);

@@ -37,9 +37,9 @@ class GgufWeights final : public WeightSource {
     for (const auto& [stored, tensor] : file_->tensors()) {
       const bool is_of_config =
           std::find(config_tensors.begin(), config_tensors.end(), stored) != config_tensors.end();
-      // Of a model that runs, what it does not know is refused like a folder's.
+      // Of a model that runs, what it does not know is refused.
       if (!named.contains(stored) && !is_of_config) {
-        add(config_.unsupported.empty() ? cat("model.", stored) : stored, stored);
+        add(config_.unsupported.empty() ? cat(nameless, stored) : stored, stored);
       }
     }
   }
@@ -51,6 +51,11 @@ class GgufWeights final : public WeightSource {
   const std::string& file_name(const std::string& tensor) const override {
     return file_->parts()[tensors_.at(tensor).source->file].name;
   }
+  std::string name_in_file(const std::string& tensor) const override {
+    return tensor.starts_with(nameless) ? tensor.substr(nameless.size())
+                                        : gguf_tensor_name(config_, tensor);
+  }
+  const char* described_by() const override { return "its metadata"; }
   void read(const std::string& tensor, std::uint64_t offset,
             std::span<std::byte> to) const override {
     const Entry& entry = tensors_.at(tensor);

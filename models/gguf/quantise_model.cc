@@ -225,7 +225,7 @@ class Quantiser {
 }  // namespace
 
 std::optional<QuantisedModel> quantise_model(const QuantiseRequest& request) {
-  const ModelFiles model(request.from);
+  const ModelFiles model(request.from);  // which holds a GGUF file open for the rest
   Description said = describe(request, model.config);
   Quantiser quantiser(request, model, said);
   GgufWriter writer(request.to, said.metadata, quantiser.tensors());

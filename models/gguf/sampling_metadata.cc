@@ -1,30 +1,25 @@
 #include "models/gguf/sampling_metadata.h"
 
 #include <cstdint>
-#include <utility>
+#include <string_view>
 
 #include "base/error.h"
+#include "models/gguf/documents.h"
 #include "models/settings/generation_settings.h"
 
 namespace coppice {
 
 SamplingMetadata sampling_metadata(const std::filesystem::path& dir) {
-  constexpr std::pair<const char*, const char*> names[] = {
-      {"temperature", "general.sampling.temp"},
-      {"top_p", "general.sampling.top_p"},
-      {"min_p", "general.sampling.min_p"},
-      {"repetition_penalty", "general.sampling.penalty_repeat"}};
   const GenerationSettings settings(dir);
   const char* const remedy = "correct the file";
   SamplingMetadata out;
   if (settings.samples()) {
-    for (const auto& [name, key] : names) {
-      if (const auto number = settings.number(name, remedy)) {
-        out.values.emplace_back(key, static_cast<float>(*number));
-      }
-    }
-    if (const auto number = settings.number("top_k", remedy)) {
-      out.values.emplace_back("general.sampling.top_k", static_cast<std::int32_t>(*number));
+    for (const auto& [key, name] : gguf_sampling_keys) {
+      const auto number = settings.number(name, remedy);
+      if (!number) continue;
+      const bool is_count = std::string_view(name) == "top_k";
+      out.values.emplace_back(key, is_count ? GgufValue(static_cast<std::int32_t>(*number))
+                                            : GgufValue(static_cast<float>(*number)));
     }
   }
   if (!settings.samples() && settings.number("repetition_penalty", remedy).value_or(1.0) != 1.0) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/gguf/pre_tokenizers.h"
+#include "models/tokenizer/byte_level.h"
 
 namespace coppice {
 namespace {
@@ -51,6 +52,12 @@ PieceKind GgufVocabulary::kind(TokenId token) const {
   return static_cast<PieceKind>((*kinds_)[static_cast<std::size_t>(token)].get<int>());
 }
 
+bool GgufVocabulary::is_byte(TokenId token) const {
+  if (kind(token) == PieceKind::byte) return true;
+  return model_ == "gpt2" && kind(token) == PieceKind::normal &&
+         tokenization::ByteAlphabet::get().bytes_of(text(token)).size() == 1;
+}
+
 std::optional<TokenId> GgufVocabulary::named(const std::string& name) const {
   const std::string key = cat("tokenizer.ggml.", name, "_token_id");
   const Fields fields = file_.fields();
@@ -86,7 +93,8 @@ bool GgufVocabulary::adds(const std::string& side) const {
   const PreTokenizing* const known = model_ == "gpt2" ? pre_tokenizing(pre()) : nullptr;
   const bool usual = side == "bos" && (model_ == "llama" || (known != nullptr && known->adds_bos));
   const std::string key = cat("tokenizer.ggml.add_", side, "_token");
-  return named(side) && file_.fields().boolean(key.c_str(), usual);
+  const auto token = named(side);
+  return token && !is_byte(*token) && file_.fields().boolean(key.c_str(), usual);
 }
 
 }  // namespace coppice

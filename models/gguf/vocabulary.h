@@ -21,6 +21,8 @@ class GgufVocabulary {
   const std::string& text(TokenId token) const;
   /// As sentencepiece numbers them; normal where the file names no kinds.
   PieceKind kind(TokenId token) const;
+  /// Whether it stands for one byte of a text, whatever the metadata use it for.
+  bool is_byte(TokenId token) const;
   /// The token that the metadata name, e.g. "bos" of tokenizer.ggml.bos_token_id, or for a
   /// sentencepiece vocabulary without that key the usual one. Ids that no token has are none.
   std::optional<TokenId> named(const std::string& name) const;
@@ -31,7 +33,7 @@ class GgufVocabulary {
   /// tokenizer.ggml.model: "gpt2", "llama", ...; empty if the file has no tokenizer.
   const std::string& model() const { return model_; }
   std::string pre() const;  ///< tokenizer.ggml.pre, of a "gpt2"
-  /// Whether `side`, "bos" or "eos", is put around a text.
+  /// Whether `side`, "bos" or "eos", is put around a text. A byte is not.
   bool adds(const std::string& side) const;
 
  private:

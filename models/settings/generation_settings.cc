@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "models/gguf/documents.h"
 
 namespace coppice {
 namespace {
@@ -111,6 +112,15 @@ bool is_silent(std::string_view name) {
 GenerationSettings::GenerationSettings(const std::filesystem::path& dir)
     : file_(generation_file(dir)) {}
 
+std::string GenerationSettings::place_of(std::string_view key) const {
+  if (is_gguf(file_.folder())) {
+    for (const auto& [metadata, name] : gguf_sampling_keys) {
+      if (name == key) key = metadata;
+    }
+  }
+  return cat(file_.where(), ": ", key);
+}
+
 bool GenerationSettings::samples() const {
   const Json* const value = file_.find("do_sample");
   return value != nullptr && value->is_boolean() && value->get<bool>();
@@ -124,8 +134,8 @@ std::optional<double> GenerationSettings::number(const char* key, const char* op
     return std::nullopt;
   }
   if (!value->is_number() || std::abs(value->get<double>()) > 1e9) {
-    throw_failure(cat(file_.where(), ": ", key, " ", shown(*value),
-                      " is no number; correct it or give --", option));
+    throw_failure(
+        cat(place_of(key), " ", shown(*value), " is no number; correct it or give --", option));
   }
   return value->get<double>();
 }

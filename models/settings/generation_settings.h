@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/settings/setting_file.h"
@@ -19,6 +20,8 @@ class GenerationSettings {
 
   /// The name of the file that they are from.
   const std::string& file() const { return file_.name(); }
+  /// File and key, for messages; a GGUF file has a key of its own for `key`.
+  std::string place_of(std::string_view key) const;
   /// do_sample: without it, neither temperature nor any filter means something.
   bool samples() const;
   /// The number that `key` recommends, with transformers' default of 50 for top_k where it samples;

@@ -54,23 +54,46 @@ void SettingNotes::append(SettingNotes other) {
   move_all(other.not_obeyed, not_obeyed);
 }
 
-SettingFile::SettingFile(const std::filesystem::path& dir, const char* name, std::uintmax_t largest)
-    : SettingFile(dir, name,
-                  is_gguf(dir) ? gguf_document(*open_gguf(dir), name)
-                  : coppice::is_there(dir / name)
-                      ? std::optional(read_file(dir / name, "", largest))
-                      : std::nullopt) {}
+void SettingNotes::shorten() {
+  constexpr std::size_t most = 10, longest = 100;
+  if (not_obeyed.size() > most) {
+    more += not_obeyed.size() - most;
+    not_obeyed.resize(most);
+  }
+  for (Setting& one : not_obeyed) {
+    if (one.name.size() > longest) one.name = quote(one.name);
+  }
+}
 
-SettingFile::SettingFile(const std::filesystem::path& dir, const char* name,
-                         std::optional<std::string> text)
+SettingFile::SettingFile(const std::filesystem::path& dir, const char* name, std::uintmax_t largest)
+    : SettingFile(dir, name, content(dir, name, largest)) {}
+
+SettingFile::Content SettingFile::content(const std::filesystem::path& dir, const char* name,
+                                          std::uintmax_t largest) {
+  if (is_gguf(dir)) return {gguf_document(*open_gguf(dir), name), ""};
+  const std::filesystem::path path = dir / name;
+  if (!coppice::is_there(path)) return {};
+  std::string text = read_file(path, "", largest);
+  auto object = parse_json_object(text, path.string());
+  return {std::move(object), std::move(text)};
+}
+
+SettingFile::SettingFile(const std::filesystem::path& dir, const char* name, Content content)
     : name_(is_gguf(dir) ? "metadata" : name),
       folder_(dir),
       where_((is_gguf(dir) ? dir : dir / name).string()),
-      is_there_(text.has_value()),
-      text_(text.value_or("{}")),
-      object_(parse_json_object(text_, where_)) {}
+      is_there_(content.object.has_value()),
+      text_(std::move(content.text)),
+      object_(is_there_ ? std::move(*content.object) : JsonObject(nlohmann::json::object())) {}
 
 std::vector<std::string> SettingFile::keys(std::string_view inside) const {
+  if (text_.empty()) {
+    const nlohmann::json* const object = inside.empty() ? &*object_ : find(std::string(inside));
+    std::vector<std::string> keys;
+    if (object == nullptr || !object->is_object()) return keys;
+    for (const auto& [key, value] : object->items()) keys.push_back(key);
+    return keys;
+  }
   KeyOrder order(inside);
   nlohmann::json::sax_parse(text_, &order);
   return std::move(order).keys();

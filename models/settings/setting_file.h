@@ -24,6 +24,10 @@ struct Setting {
 struct SettingNotes {
   std::vector<Setting> obeyed;
   std::vector<Setting> not_obeyed;
+  std::size_t more = 0;  ///< beyond those in not_obeyed, once shorten() has been called
+  /// Leaves the first few of not_obeyed, and of their names what fits on a line: a file may have
+  /// any number of unknown keys.
+  void shorten();
   void append(SettingNotes other);
 };
 
@@ -43,7 +47,8 @@ class SettingFile {
   /// The value of a key, or nullptr if the file has none; null is a value.
   const nlohmann::json* find(const std::string& key) const;
   bool has(const std::string& key) const { return find(key) != nullptr; }
-  /// Keys in the order of the file: its own, or those of the object in the key `inside`.
+  /// Keys in the order of the file, or of a GGUF file's by name: its own, or those of the object in
+  /// the key `inside`.
   std::vector<std::string> keys(std::string_view inside = {}) const;
   /// True or false; std::nullopt if the key is missing or null.
   std::optional<bool> flag(const std::string& key) const;
@@ -54,7 +59,13 @@ class SettingFile {
   [[noreturn]] void refuse(const std::string& key, const char* wanted) const;
 
  private:
-  SettingFile(const std::filesystem::path& dir, const char* name, std::optional<std::string> text);
+  struct Content {
+    std::optional<JsonObject> object;  ///< std::nullopt: the file is not there
+    std::string text;                  ///< that it was parsed from; empty: none
+  };
+  static Content content(const std::filesystem::path& dir, const char* name,
+                         std::uintmax_t largest);
+  SettingFile(const std::filesystem::path& dir, const char* name, Content content);
 
   std::string name_;
   std::filesystem::path folder_;

@@ -239,6 +239,10 @@ class SentencepieceTokenizer final : public Tokenizer {
   }
 
   void rename(const TokenizerSettings& settings) {
+    if (std::none_of(settings.added.begin(), settings.added.end(),
+                     [](const AddedTokenSetting& token) { return token.id.has_value(); })) {
+      return;
+    }
     std::unordered_set<std::string> texts;
     for (const SentencepieceFile::Piece& piece : pieces_) texts.insert(piece.text);
     for (const AddedTokenSetting& token : settings.added) {
@@ -281,13 +285,19 @@ class SentencepieceTokenizer final : public Tokenizer {
   /// Finds a character of the private use areas that no piece holds and the model does not rewrite.
   /// It stands for text before another one: nothing joins it.
   void choose_seam() {
-    for (std::int32_t code = 0xEC00; code < 0xF900; ++code) {  // models know the first of the area
+    constexpr std::int32_t first_seam = 0xEC00, seams_end = 0xF900;  // models know the first ones
+    std::unordered_set<std::int32_t> used;
+    for (const auto& piece : pieces_) {
+      if (!is_valid_utf8(piece.text)) continue;  // found in no text
+      for (std::string_view rest = piece.text; !rest.empty();) {
+        const std::int32_t code = take_code_point(rest);
+        if (code >= first_seam && code < seams_end) used.insert(code);
+      }
+    }
+    for (std::int32_t code = first_seam; code < seams_end; ++code) {
+      if (used.contains(code)) continue;
       std::string seam;
       tokenization::append_utf8(code, seam);
-      const bool used = std::any_of(pieces_.begin(), pieces_.end(), [&](const auto& piece) {
-        return piece.text.find(seam) != std::string::npos;
-      });
-      if (used) continue;
       const std::vector<TokenId> alone = after_seam("", seam), doubled = after_seam(seam, seam);
       if (!alone.empty() || doubled.empty()) continue;
       seam_ = std::move(seam);
@@ -334,10 +344,9 @@ class SentencepieceTokenizer final : public Tokenizer {
     for (TokenId id = 0; id < vocabulary_pieces(); ++id) {
       const PieceKind kind = at(id).kind;
       const AddedToken* const added = added_.find(id);
+      if (kind == PieceKind::byte) continue;  // stands for text, whatever it is named for
       const bool special = kind == PieceKind::control || (added != nullptr && added->special);
-      // Byte pieces stand for text.
-      const bool wanted = special || kind == PieceKind::user_defined ||
-                          (added != nullptr && kind != PieceKind::byte);
+      const bool wanted = special || kind == PieceKind::user_defined || added != nullptr;
       // What the library knows it as: another file may have renamed it.
       const std::string& text = processor_.IdToPiece(id);
       if (!wanted || id == unknown_ || !may_steer(text, special)) continue;

@@ -40,6 +40,7 @@ Vocabulary::Vocabulary(const JsonPlace& place) {
 }
 
 Vocabulary::Vocabulary(std::span<const std::string> pieces) {
+  ids_.reserve(pieces.size());
   for (const std::string& piece : pieces) {
     pieces_.push_back(piece);
     ids_.emplace(pieces_.back(), static_cast<TokenId>(pieces_.size() - 1));

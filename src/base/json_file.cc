@@ -139,6 +139,7 @@ JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t la
 
 std::string shown(const nlohmann::json& value) {
   if (value.is_string()) return quote(value.get_ref<const std::string&>());
+  if (value.is_binary()) return "a long list";  // left out of a GGUF file's metadata
   if (value.is_structured() && value.size() > 16) return cat("a JSON ", value.type_name());
   const std::string text = value.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";

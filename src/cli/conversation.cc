@@ -222,26 +222,50 @@ std::vector<std::string> take_recommended(const fs::path& target, const po::vari
   const auto open = [&](const char* option) {
     return values.count(option) == 0 || values[option].defaulted();
   };
-  const auto number = [&](const char* key, const char* option, auto& value, bool matters = true) {
+  // What no option takes is the file's mistake, not the command's.
+  const auto set = [&](const char* key, const char* option, const auto& member, double number) {
+    GenerateOptions alone;
+    auto& value = member(alone);
+    value = static_cast<std::remove_reference_t<decltype(value)>>(number);
+    try {
+      alone.validate();
+    } catch (const Error& error) {
+      throw_failure(
+          cat(settings.place_of(key), ": ", error.what(), "; correct it or give --", option));
+    }
+    member(request) = value;
+  };
+  const auto number = [&](const char* key, const char* option, const auto& member,
+                          bool matters = true) {
     if (!open(option)) return;
     const std::optional<double> found = settings.number(key, option);
     if (!found) return;
-    value = static_cast<std::remove_reference_t<decltype(value)>>(*found);
-    if (matters) take(cat(option, " ", value));
+    set(key, option, member, *found);
+    if (matters) take(cat(option, " ", member(request)));
   };
   // As transformers: without sampling the other settings mean nothing.
   if (settings.samples()) {
     if (open("temperature")) {
-      request.sampling.temperature = settings.number("temperature", "temperature").value_or(1.0);
+      set(
+          "temperature", "temperature",
+          [](GenerateOptions & of) -> auto& { return of.sampling.temperature; },
+          settings.number("temperature", "temperature").value_or(1.0));
       take(cat("temperature ", request.sampling.temperature));
     }
     const bool draws = request.sampling.temperature != 0.0;
-    number("top_k", "top-k", request.sampling.top_k, draws);
-    number("top_p", "top-p", request.sampling.top_p, draws);
-    number("min_p", "min-p", request.sampling.min_p, draws);
+    number(
+        "top_k", "top-k", [](GenerateOptions & of) -> auto& { return of.sampling.top_k; }, draws);
+    number(
+        "top_p", "top-p", [](GenerateOptions & of) -> auto& { return of.sampling.top_p; }, draws);
+    number(
+        "min_p", "min-p", [](GenerateOptions & of) -> auto& { return of.sampling.min_p; }, draws);
   }
-  number("repetition_penalty", "repetition-penalty", request.sampling.repetition_penalty);
-  number("max_new_tokens", "max-new-tokens", request.max_new_tokens);
+  number(
+      "repetition_penalty", "repetition-penalty",
+      [](GenerateOptions & of) -> auto& { return of.sampling.repetition_penalty; });
+  number(
+      "max_new_tokens", "max-new-tokens",
+      [](GenerateOptions & of) -> auto& { return of.max_new_tokens; });
   if (open("stop")) {
     const std::vector<std::string> texts = settings.stop_strings();
     if (!texts.empty()) request.stop = texts;
@@ -250,9 +274,12 @@ std::vector<std::string> take_recommended(const fs::path& target, const po::vari
   std::vector<std::string> lines;
   if (!taken.empty()) lines.push_back(cat(settings.file(), ": ", taken));
   std::string ignored;
-  for (const Setting& one : settings.notes().not_obeyed) {
+  SettingNotes notes = settings.notes();
+  notes.shorten();
+  for (const Setting& one : notes.not_obeyed) {
     ignored += cat(ignored.empty() ? "" : ", ", printable(one.name));
   }
+  if (notes.more > 0) ignored += cat(", and ", notes.more, " more");
   if (!ignored.empty()) {
     lines.push_back(cat(settings.file(), ": not obeyed, since coppice does not know: ", ignored));
   }

@@ -15,6 +15,7 @@
 #include "kernels/cpu/workers.h"
 #include "kernels/cuda_code.h"
 #include "kernels/device.h"
+#include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "study/figures/text.h"
 
@@ -184,6 +185,7 @@ int info(const std::vector<std::string>& arguments) {
   options.max_tree_size = count_in(values, "tree-size", 1, 1024);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (draft != "none") options.draft = draft;
+  const auto held = held_gguf(options.target);  // so that all is said of one file
   read_roundings(values, options);
   if (json) return print_object(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
@@ -200,7 +202,8 @@ int info(const std::vector<std::string>& arguments) {
                                          : printable(problem));
   }
   if (is_stored_quantised(options.target)) {
-    text += line("on a GPU", "quantised weights become BF16 as they are loaded: 2 bytes a weight");
+    text += line("on a GPU", "quantised weights stay packed where its compute capability is 9.0 (but Q2_K), else they "
+                 "become BF16");
   }
   text += line("on the CPU", describe_cpu_types(options.target, options.cpu_dtype,
                                                 rounding_of(options, ModelRole::target))) +

@@ -48,7 +48,9 @@ Json settings_json(const SettingNotes& settings) {
   for (const Setting& one : settings.not_obeyed) {
     not_obeyed.push_back({{"file", one.file}, {"name", one.name}});
   }
-  return {{"obeyed", std::move(obeyed)}, {"not_obeyed", std::move(not_obeyed)}};
+  Json json = {{"obeyed", std::move(obeyed)}, {"not_obeyed", std::move(not_obeyed)}};
+  if (settings.more > 0) json["not_obeyed_more"] = settings.more;
+  return json;
 }
 
 Json folder_json(const std::filesystem::path& dir, const std::vector<std::string>& obstacles) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -10,9 +11,11 @@
 #include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
+#include "engine/cpu_type.h"
 #include "engine/tree_plan.h"
 #include "kernels/cuda_code.h"
 #include "kernels/device.h"
+#include "models/gguf/gguf_file.h"
 
 namespace coppice::cli {
 namespace {
@@ -226,14 +229,26 @@ void read_roundings(const po::variables_map& values, EngineOptions& options) {
       named("target-weights", text_in(values, "target-weights"), all_weight_roundings);
   options.draft_weights =
       named("draft-weights", text_in(values, "draft-weights"), all_weight_roundings);
+  const auto require = [&](const char* option, const fs::path& model, WeightRounding rounding) {
+    if (rounding == WeightRounding::keep) return;
+    require_roundable(model, cat("--", option, name_of(rounding)));
+  };
+  require("target-weights ", options.target, options.target_weights);
   const std::string draft = options.draft.string();
   constexpr std::string_view self = "self:";
-  if (!draft.starts_with(self)) return;
+  if (!draft.starts_with(self)) {
+    if (draft.empty() && options.draft_weights != WeightRounding::keep) {
+      throw_usage(cat("--draft-weights ", name_of(options.draft_weights),
+                      ": there is no draft; leave it out, or name one with --draft"));
+    }
+    return require("draft-weights ", options.draft, options.draft_weights);
+  }
   if (!values["draft-weights"].defaulted()) {
     throw_usage("--draft self:TYPE says the draft's weights; leave --draft-weights out");
   }
   options.draft_weights = named("draft self", draft.substr(self.size()), all_weight_roundings);
   options.draft = options.target;
+  require("draft self:", options.target, options.draft_weights);
 }
 
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
@@ -258,6 +273,10 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
     options.target = text_in(values, "target");
     if (draft != "none" && !plain) options.draft = draft;
   }
+  // Settings, templates and weights are all of one file until the next command.
+  static std::shared_ptr<const GgufFile> held;
+  held.reset();
+  held = held_gguf(options.target);
   read_roundings(values, options);
   options.device = values.count("device") != 0
                        ? named("device", text_in(values, "device"), all_devices)

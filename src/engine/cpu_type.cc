@@ -64,6 +64,13 @@ bool is_stored_quantised(const std::filesystem::path& model) {
   return std::any_of(types.begin(), types.end(), is_quantised);
 }
 
+void require_roundable(const std::filesystem::path& model, const std::string& option) {
+  if (!is_stored_quantised(model)) return;
+  throw_usage(cat(option, ": ", quote(model.string()),
+                  " is stored quantised, and is not rounded again; leave it out, or name the model "
+                  "in 16 or 32 bits"));
+}
+
 std::string describe_cpu_bf16() {
   const std::string set = cpu::name_of(cpu::instruction_set());
   if (!cpu::has_native_bf16())

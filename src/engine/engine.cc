@@ -14,6 +14,7 @@
 #include "engine/open_text.h"
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
+#include "models/gguf/gguf_file.h"
 #include "models/model_folder.h"
 
 namespace coppice {
@@ -94,6 +95,9 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   impl->device = make_engine_device(options);
   Device& device = *impl->device;
   const DeviceScope scope(device);
+  // Configs, weights and tokenizers are all of one file, whatever takes its name meanwhile.
+  const auto held_target = held_gguf(options.target), held_draft = held_gguf(options.draft);
+  require_roundings(options);
   KvTokens kv;
   if (device.shares_host_memory()) {
     options.max_batch_rows = plan_host_rows(options, available_memory());

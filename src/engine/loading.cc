@@ -119,6 +119,15 @@ void check_capacities(const EngineOptions& options) {
   }
 }
 
+void require_roundings(const EngineOptions& options) {
+  if (options.target_weights != WeightRounding::keep) {
+    require_roundable(options.target, cat("target_weights ", name_of(options.target_weights)));
+  }
+  if (options.draft_weights != WeightRounding::keep && !options.draft.empty()) {
+    require_roundable(options.draft, cat("draft_weights ", name_of(options.draft_weights)));
+  }
+}
+
 std::int32_t tree_rows(const EngineOptions& options) { return options.max_tree_size + 1; }
 
 std::int32_t batch_rows(const EngineOptions& options) {

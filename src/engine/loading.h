@@ -23,6 +23,9 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
 /// Throws Error(usage) for sizes and counts out of range.
 void check_capacities(const EngineOptions& options);
 
+/// Throws Error(usage) where a model that is stored quantised is to be rounded.
+void require_roundings(const EngineOptions& options);
+
 enum class ModelRole { target, draft };
 
 /// What its matrices are rounded to; nullopt: kept.

@@ -78,6 +78,23 @@ TEST_F(Info, ListsSettingsThatAreObeyedAndThoseThatAreNot) {
   EXPECT_NE(std::find(obeyed.begin(), obeyed.end(), temperature), obeyed.end());
 }
 
+TEST_F(Info, NamesTheFirstOfManyKeysThatAreNotObeyed) {
+  TinyModel model;
+  for (int key = 0; key < 24; ++key) {
+    model.fields +=
+        (key > 0 ? ", " : "") + std::string("\"tomorrow_") + static_cast<char>('a' + key) + "\": 5";
+  }
+  model.fields += ", \"" + std::string(5000, 'A') + "\": 5";
+  write_tiny_model(folder("model"), model);
+  const std::string options = "info '" + folder("model") + "' ";
+  const Result text = run(options), json = run(options + "--format json");
+  EXPECT_NE(text.out.find("; tomorrow_i; and 15 more\n"), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find(std::string(500, 'A')), std::string::npos);
+  const auto settings = nlohmann::json::parse(json.out).at("settings");
+  EXPECT_EQ(settings.at("not_obeyed").size(), 10u);
+  EXPECT_EQ(settings.at("not_obeyed_more"), 15);
+}
+
 TEST_F(Info, AsJsonSaysWhatTheTextSays) {
   using Json = nlohmann::json;
   const std::string options = "info '" + (stories() / "target").string() + "' --draft '" +

@@ -64,10 +64,49 @@ TEST_F(Quantise, FilesAreDescribedAsFiles) {
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(r.out.rfind("file            ", 0), 0u) << r.out;
   EXPECT_NE(r.out.find("\ncoppice         runs this model\n"), std::string::npos) << r.out;
-  EXPECT_NE(r.out.find("\non a GPU        quantised weights become BF16"), std::string::npos);
+  EXPECT_NE(r.out.find("\non a GPU        quantised weights stay packed"), std::string::npos);
   const Result plain = run("info " + quoted(stories() / "target"));
   EXPECT_EQ(plain.out.rfind("folder          ", 0), 0u) << plain.out;
   EXPECT_EQ(plain.out.find("\non a GPU"), std::string::npos) << "16 bits stay 16 bits";
+}
+
+TEST_F(Quantise, WhatIsQuantisedIsNotRounded) {
+  const std::string file = made("target", "q8_0"), plain = quoted(stories() / "target");
+  for (const std::string command : {"generate --prompt x --target ", "info "}) {
+    expect_error(command + file + " --target-weights q4_0", 2,
+                 "--target-weights q4_0: " + file + " is stored quantised");
+    expect_error(command + file + " --draft self:q4_k", 2,
+                 "--draft self:q4_k: " + file + " is stored quantised");
+    expect_error(command + plain + " --draft " + file + " --draft-weights q4_k", 2,
+                 "--draft-weights q4_k: " + file + " is stored quantised");
+    for (const std::string none : {"", " --draft none"}) {
+      expect_error(command + plain + none + " --draft-weights q4_k", 2,
+                   "--draft-weights q4_k: there is no draft");
+    }
+  }
+  EXPECT_EQ(run("info " + file + " --draft self:keep --draft-weights keep").code, 2);
+  EXPECT_EQ(run("info " + file + " --draft none --target-weights keep --draft-weights keep").code,
+            0);
+}
+
+// The file recommends what no option takes: its mistake, not the command's.
+TEST_F(Quantise, WrongRecommendationsAreNamedByFileAndKey) {
+  const fs::path model = folder("model");
+  fs::copy(stories() / "target", model);
+  const auto recommends = [&](const std::string& settings) {
+    std::ofstream(model / "generation_config.json") << "{\"do_sample\": true, " << settings << "}";
+  };
+  recommends("\"temperature\": 0.5, \"top_k\": 3, \"top_p\": 1.5");
+  const std::string file = folder("m.gguf");
+  ASSERT_EQ(run("quantise " + quoted(model) + " " + quoted(file) + " --type q8_0").code, 0);
+  const std::string generate = " --draft none --prompt x --chat --no-template --max-new-tokens 1";
+  expect_error("generate --target " + quoted(file) + generate, 1,
+               "m.gguf: general.sampling.top_p: top-p 1.5: use a number above 0, up to 1; "
+               "correct it or give --top-p");
+  EXPECT_EQ(run("generate --top-p 0.9 --target " + quoted(file) + generate).code, 0);
+  recommends("\"temperature\": -1");
+  expect_error("generate --target " + quoted(model) + generate, 1,
+               "generation_config.json: temperature: temperature -1: use 0");
 }
 
 // A file is known again by what is in it.

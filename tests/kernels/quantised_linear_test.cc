@@ -161,6 +161,24 @@ TEST_P(QuantisedProducts, InF32AreThoseOfTheNumbers) {
   }
 }
 
+// Tied embeddings of plain F32 need no second copy either.
+TEST(PlainProducts, OfF32GiveRowsOfAnEmbedding) {
+  std::mt19937 random(3);
+  cpu::Workers workers(1);
+  cpu::LinearEngine floats(DType::f32, false, workers);
+  const std::vector<float> numbers = random_x(40 * 70, random);
+  const LinearPart part{numbers.data(), DType::f32, 70};
+  const auto weights = floats.pack({&part, 1}, 40, {}, 8);
+  ASSERT_EQ(weights->table().packed, weights.get());
+  std::vector<float> row(40);
+  for (const std::int64_t j : {0, 17, 63, 64, 69}) {
+    floats.embed_row(*weights, j, 3.0f, row.data());
+    for (std::int64_t i = 0; i < 40; ++i) {
+      ASSERT_EQ(row[index(i)], 3.0f * numbers[index(j * 40 + i)]) << j << ", " << i;
+    }
+  }
+}
+
 TEST_P(QuantisedProducts, GiveRowsOfAnEmbedding) {
   const Layer layer(GetParam(), 512, 70, random_);
   const LinearPart part = layer.part();

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -11,11 +13,18 @@
 
 namespace coppice::testing {
 
-/// weight = scale number + minimum.
+/// weight = scale number + minimum, rounded.
 struct PackedWeight {
   float scale, number, minimum;
-  double value() const {
-    return static_cast<double>(scale) * static_cast<double>(number) + static_cast<double>(minimum);
+  float value() const {
+    const double exact = static_cast<double>(scale) * number + minimum;  // it is
+    // On the way to bf16, to float with the last bit set where it is inexact.
+    auto near = static_cast<float>(exact);
+    if (static_cast<double>(near) != exact) {
+      if (std::abs(static_cast<double>(near)) > std::abs(exact)) near = std::nextafter(near, 0.0f);
+      near = std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) | 1u);
+    }
+    return widened(nearest_bf16(near));
   }
 };
 
@@ -31,22 +40,24 @@ inline PackedWeight packed_weight(const cuda::PackedLayout& layout,
     std::memcpy(&word, &bytes[part + static_cast<std::size_t>(4 * place)], sizeof word);
     return word;
   };
-  const auto half_at = [&](std::int64_t place) {
-    std::uint16_t half;
-    std::memcpy(&half, &bytes[part + static_cast<std::size_t>(place)], sizeof half);
-    return widened_f16(half) / cuda::scale_unit;
+  const auto factor_at = [&](std::int64_t place) {
+    std::uint16_t bits;
+    std::memcpy(&bits, &bytes[part + static_cast<std::size_t>(place)], sizeof bits);
+    return widened(bits);
   };
   float number;
   if (layout.bits == 4) {
     const std::uint32_t word = word_at(lane * 2 + step / 2);
-    number = static_cast<float>(word >> (4 * (step % 2 * 2 + high) + 16 * second) & 15u) - 8.0f;
+    number = static_cast<float>(word >> (4 * (step % 2 * 2 + high) + 16 * second) & 15u) -
+             (layout.minima ? 0.0f : 8.0f);
   } else {
     const std::uint32_t word = word_at(lane * 4 + step);
     number = static_cast<float>(static_cast<std::int8_t>(word >> (8 * (2 * second + high)) & 255u));
   }
   const std::int64_t groups = 64 / layout.group;
   const std::int64_t factor = layout.number_bytes() + 2 * (g * groups + input % 64 / layout.group);
-  return {half_at(factor), number, layout.minima ? half_at(factor + layout.scale_bytes()) : 0.0f};
+  return {factor_at(factor), number,
+          layout.minima ? factor_at(factor + layout.scale_bytes()) : 0.0f};
 }
 
 inline std::vector<std::byte> packed_bytes_in(const LinearPart& part, std::int64_t in) {

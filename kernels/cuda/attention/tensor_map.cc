@@ -29,11 +29,9 @@ auto find_encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
 
-}  // namespace
-
-CUtensorMap make_tensor_map(const void* base, std::span<const std::uint64_t> sizes,
-                            std::span<const std::uint64_t> strides,
-                            std::span<const std::uint32_t> box, const char* what) {
+CUtensorMap encoded(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* base,
+                    std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> strides,
+                    std::span<const std::uint32_t> box, const char* what) {
   static const auto encode = find_encoder();
   std::array<cuuint32_t, 5> steps;
   steps.fill(1);
@@ -43,16 +41,31 @@ CUtensorMap make_tensor_map(const void* base, std::span<const std::uint64_t> siz
   std::copy(strides.begin(), strides.end(), all_strides.begin());
   std::copy(box.begin(), box.end(), all_box.begin());
   CUtensorMap map;
-  const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(sizes.size()),
-             const_cast<void*>(base), all_sizes.data(), all_strides.data(), all_box.data(),
-             steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode(
+      &map, type, static_cast<cuuint32_t>(sizes.size()), const_cast<void*>(base), all_sizes.data(),
+      all_strides.data(), all_box.data(), steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw_failure(cat("describing ", what, " to the copy engine failed: CUDA driver error ",
                       static_cast<int>(status)));
   }
   return map;
+}
+
+}  // namespace
+
+CUtensorMap make_tensor_map(const void* base, std::span<const std::uint64_t> sizes,
+                            std::span<const std::uint64_t> strides,
+                            std::span<const std::uint32_t> box, const char* what) {
+  return encoded(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, base, sizes, strides,
+                 box, what);
+}
+
+CUtensorMap make_word_map(const void* base, std::span<const std::uint64_t> sizes,
+                          std::span<const std::uint64_t> strides,
+                          std::span<const std::uint32_t> box, const char* what) {
+  return encoded(CU_TENSOR_MAP_DATA_TYPE_INT64, CU_TENSOR_MAP_SWIZZLE_NONE, base, sizes, strides,
+                 box, what);
 }
 
 }  // namespace coppice::cuda

@@ -19,4 +19,10 @@ CUtensorMap make_tensor_map(const void* base, std::span<const std::uint64_t> siz
                             std::span<const std::uint64_t> strides,
                             std::span<const std::uint32_t> box, const char* what);
 
+/// The same of words of 8 bytes, which lie in shared memory as they come, the innermost dimension's
+/// box having an even number of at most 256.
+CUtensorMap make_word_map(const void* base, std::span<const std::uint64_t> sizes,
+                          std::span<const std::uint64_t> strides,
+                          std::span<const std::uint32_t> box, const char* what);
+
 }  // namespace coppice::cuda

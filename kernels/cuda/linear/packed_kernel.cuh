@@ -5,15 +5,11 @@
 // in shared memory has some parts of every slice: first of x, then of the weights.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "kernels/cuda/linear/packed_layout.h"
 #include "kernels/cuda/linear/streamed_stages.cuh"
 
 namespace coppice::cuda::packed {
 
-using streamed::consumer_warps;
-using streamed::consumers;
 using streamed::End;
 using streamed::Ending;
 using streamed::Four;
@@ -23,16 +19,23 @@ using streamed::pair_outputs;
 using streamed::SharedState;
 using streamed::tile_outputs;
 
-inline constexpr int threads = consumers + 32;  ///< one warp copies
-inline constexpr int warp_tiles = 2;            ///< most of a warp in a round
-inline constexpr int x_row_bytes = 128;         ///< of a part
+inline constexpr int most_round_tiles = 16;
+/// With few rows more warps, each with one tile, are faster: to unpack takes most of their time.
+/// With many, fewer warps with two tiles each read x less often.
+__host__ __device__ constexpr int warps_of(int row_blocks) { return row_blocks <= 2 ? 16 : 8; }
+/// One warp more copies.
+__host__ __device__ constexpr int threads_of(int row_blocks) {
+  return 32 * (warps_of(row_blocks) + 1);
+}
+inline constexpr int x_row_bytes = 128;  ///< of a part
 
 struct Arguments {
   CUtensorMap x;  ///< [64 inputs][row][in / 64]
-  const std::uint8_t* weights;
+  /// Words of a side's parts, then sides: of gated ones by [side][tile], of rotated ones by
+  /// [head][side][tile of a half].
+  CUtensorMap weights;
   Output output;
   Ending ending;
-  std::int32_t side_bytes;   ///< of all its parts
   std::int32_t tiles;        ///< of a block
   std::int32_t larger;       ///< blocks that have one more
   std::int32_t round_tiles;  ///< most of a round
@@ -41,6 +44,9 @@ struct Arguments {
   std::int32_t all_parts;    ///< of the inputs
   std::int32_t slice_parts;  ///< of a slice; the last may have fewer
   std::int32_t stage_parts;  ///< of a slice, in a stage
+  // In a stage: from a slice's weights to the next's, from a tile's to the next's, and from a
+  // tile's side to the other. What is copied at once begins at a multiple of 128.
+  std::int32_t slice_bytes, tile_bytes, side_bytes;
   std::int32_t stage_bytes;
   std::int32_t stage_count;  ///< of a round
   std::int32_t stages;       ///< in shared memory
@@ -53,17 +59,6 @@ __device__ inline std::int32_t parts_of(const Arguments& a, std::int32_t slice,
   const std::int32_t begin = slice * a.slice_parts + number * a.stage_parts;
   const std::int32_t end = min((slice + 1) * a.slice_parts, a.all_parts);
   return max(min(end - begin, a.stage_parts), 0);
-}
-
-__device__ inline void copy_bytes_once(std::uint32_t shared, const void* global, int bytes,
-                                       std::uint64_t* barrier, std::uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0], [%1], %2, [%3], %4;"
-      :
-      : "r"(shared), "l"(__cvta_generic_to_global(global)), "r"(bytes),
-        "r"(hopper::shared_address(barrier)), "l"(policy)
-      : "memory");
 }
 
 struct Place {
@@ -91,28 +86,13 @@ struct Share {
   }
 };
 
-/// Which side of the weights is side 0 or 1 of a tile.
-__device__ inline std::int32_t side_of(const Arguments& a, std::int32_t tile, std::int32_t side) {
-  switch (a.ending) {
-    case Ending::plain:
-      return 2 * tile + side;
-    case Ending::gated:
-      return tile + side * (a.output.width / pair_outputs);
-    case Ending::rotated:
-      break;
-  }
-  const std::int32_t half = a.output.rope.half_dim / pair_outputs, head = tile / half;
-  return head * 2 * half + side * half + (tile - head * half);
-}
-
-/// The barrier at which a round's sums have been read and stages may be filled again.
-__device__ inline void end_round() { hopper::block_barrier_wait(2, threads); }
-
 template <int bits, int group, bool minima, int row_blocks>
 class Kernel {
   static constexpr PackedLayout layout{bits, group, minima};
   static constexpr int part_bytes = layout.part_bytes();
   static constexpr int x_part_bytes = row_blocks * 8 * x_row_bytes;
+  static constexpr int warps = warps_of(row_blocks), consumers = 32 * warps;
+  static constexpr int warp_tiles = most_round_tiles / warps;  ///< most of a warp in a round
   static constexpr int groups = static_cast<int>(packed_part) / group;  ///< of a part
 
  public:
@@ -146,7 +126,7 @@ class Kernel {
     const Share share(a);
     const auto thread = static_cast<int>(threadIdx.x);
     const int lane = thread % 32, warp = thread / 32;
-    const int tiles_at_once = consumer_warps / a.slices;
+    const int tiles_at_once = warps / a.slices;
     const int slice = warp / tiles_at_once, own = warp % tiles_at_once;
     const std::uint32_t base = hopper::shared_address(memory);
     auto* const sums_memory = reinterpret_cast<float*>(memory + a.sums_at);
@@ -170,26 +150,22 @@ class Kernel {
         hopper::wait(&state.filled[at.stage], at.parity);
         if (own < tiles) {
           const std::int32_t count = parts_of(a, slice, i);
-          const std::uint32_t stage = base + static_cast<std::uint32_t>(at.stage * a.stage_bytes);
+          const int stage = at.stage * a.stage_bytes;
           const std::uint32_t x =
-              stage + static_cast<std::uint32_t>(slice * a.stage_parts * x_part_bytes);
-          const std::uint32_t weights =
-              stage + static_cast<std::uint32_t>(a.slices * a.stage_parts * x_part_bytes +
-                                                 slice * 2 * share.round_tiles * a.stage_parts *
-                                                     part_bytes);
-          const auto of_tile = [&](int tile) {
-            return weights + static_cast<std::uint32_t>(tile * 2 * a.stage_parts * part_bytes);
-          };
+              base + static_cast<std::uint32_t>(stage + slice * a.stage_parts * x_part_bytes);
+          const std::uint8_t* weights =
+              memory + stage + a.slices * a.stage_parts * x_part_bytes + slice * a.slice_bytes;
+          const std::uint8_t* first_tile = weights + own * a.tile_bytes;
+          const std::uint8_t* second_tile = weights + (own + tiles_at_once) * a.tile_bytes;
 #pragma unroll 1
           for (std::int32_t part = 0; part < count; ++part) {
-            const auto in_side = static_cast<std::uint32_t>(part * part_bytes);
-            const auto side_stride = static_cast<std::uint32_t>(a.stage_parts * part_bytes);
             const std::uint32_t x_part = x + static_cast<std::uint32_t>(part * x_part_bytes);
-            if (second) {
-              multiply_part<2>(x_part, of_tile(own) + in_side,
-                               of_tile(own + tiles_at_once) + in_side, side_stride, lane, sums);
+            const std::uint8_t* one = first_tile + part * part_bytes;
+            const std::uint8_t* other = second_tile + part * part_bytes;
+            if (warp_tiles == 2 && second) {
+              multiply_part<warp_tiles>(x_part, one, other, a.side_bytes, lane, sums);
             } else {
-              multiply_part<1>(x_part, of_tile(own) + in_side, 0, side_stride, lane, sums);
+              multiply_part<1>(x_part, one, other, a.side_bytes, lane, sums);
             }
           }
         }
@@ -197,7 +173,7 @@ class Kernel {
         if (lane == 0) hopper::arrive(&state.emptied[at.stage]);
         at.advance(a.stages);
       }
-      streamed::meet();  // stages are read: sums may lie there
+      meet();  // stages are read: sums may lie there
       const int slice_floats = 8 * row_blocks * stride;
 #pragma unroll
       for (int tile = 0; tile < warp_tiles; ++tile) {
@@ -210,7 +186,7 @@ class Kernel {
           streamed::store_sums(to + 8 * block * stride, stride, sums[tile][block]);
         }
       }
-      streamed::meet();
+      meet();
       const auto sum_at = [&](std::int32_t row, std::int32_t output) {
         const float* from = sums_memory + row * stride + output;
         Four sum = load<vector_width>(from);
@@ -218,8 +194,6 @@ class Kernel {
         for (int s = 1; s < a.slices; ++s) {
           streamed::add(sum, load<vector_width>(from + s * slice_floats));
         }
-#pragma unroll
-        for (float& value : sum.at) value *= 1.0f / scale_unit;
         return sum;
       };
       const std::int32_t begin = share.begin_of(round);
@@ -245,35 +219,43 @@ class Kernel {
   }
 
  private:
-  /// A side and slice for each lane.
+  __device__ static void meet() { hopper::block_barrier_wait(1, consumers); }
+  /// A round's sums have been read, and stages may be filled again.
+  __device__ static void end_round() { hopper::block_barrier_wait(2, threads_of(row_blocks)); }
+
+  /// Boxes are whole: what is behind a slice, or another block's, lands and is not used.
   __device__ static void copy_weights(const Arguments& a, const Share& share, std::int32_t round,
                                       std::int32_t number, std::int32_t lane, std::uint32_t memory,
                                       const Place& at, std::uint64_t policy, SharedState& state) {
     std::uint64_t* filled = &state.filled[at.stage];
-    const std::int32_t tiles = share.tiles_of(round);
     hopper::wait(&state.emptied[at.stage], at.parity ^ 1);
     if (lane == 0) {
-      int bytes = 0;
+      int slices = 0;
       for (std::int32_t slice = 0; slice < a.slices; ++slice) {
-        const int parts = parts_of(a, slice, number);
-        bytes += parts * part_bytes * 2 * tiles;
-        if (parts > 0) bytes += a.stage_parts * x_part_bytes;
+        slices += parts_of(a, slice, number) > 0 ? 1 : 0;
       }
-      hopper::arrive_expecting(filled, bytes);
+      hopper::arrive_expecting(
+          filled, slices * a.stage_parts * (2 * share.round_tiles * part_bytes + x_part_bytes));
     }
     __syncwarp();
-    const std::int32_t sides = 2 * share.round_tiles, slice = lane / sides, side = lane % sides;
-    if (slice >= a.slices || side >= 2 * tiles) return;
-    const int parts = parts_of(a, slice, number);
-    if (parts == 0) return;
-    const std::int32_t from = side_of(a, share.begin_of(round) + side / 2, side % 2);
-    const std::int32_t part = slice * a.slice_parts + number * a.stage_parts;
-    copy_bytes_once(
+    // A slice for each lane; of rotated ones a tile and slice.
+    const std::int32_t boxes = a.ending == Ending::rotated ? share.round_tiles : 1;
+    const std::int32_t slice = lane / boxes, box = lane % boxes;
+    if (slice >= a.slices || parts_of(a, slice, number) == 0) return;
+    const std::uint32_t to =
         memory + static_cast<std::uint32_t>(at.stage * a.stage_bytes +
                                             a.slices * a.stage_parts * x_part_bytes +
-                                            (slice * sides + side) * a.stage_parts * part_bytes),
-        a.weights + std::int64_t{from} * a.side_bytes + std::int64_t{part} * part_bytes,
-        parts * part_bytes, filled, policy);
+                                            slice * a.slice_bytes + box * a.tile_bytes);
+    const std::int32_t word = (slice * a.slice_parts + number * a.stage_parts) * (part_bytes / 8);
+    const std::int32_t tile = share.begin_of(round) + box;
+    if (a.ending == Ending::rotated) {
+      const std::int32_t half = a.output.rope.half_dim / pair_outputs, head = tile / half;
+      hopper::copy_box_once(to, a.weights, filled, policy, word, tile - head * half, 0, head);
+    } else if (a.ending == Ending::gated) {
+      hopper::copy_box_once(to, a.weights, filled, policy, word, tile, 0);
+    } else {
+      hopper::copy_box_once(to, a.weights, filled, policy, word, 2 * tile, 0);
+    }
   }
   __device__ static void copy_x(const Arguments& a, std::int32_t number, std::int32_t lane,
                                 std::uint32_t memory, const Place& at, SharedState& state) {
@@ -293,72 +275,71 @@ class Kernel {
   }
   /// bf16 with 7 bits of a number below 128's: exact, as is what is subtracted then.
   static constexpr std::uint32_t magic = 0x43004300;
+  /// (word & mask) | magic, in one instruction, which compilers make two of.
+  __device__ static std::uint32_t with_magic(std::uint32_t word, std::uint32_t mask) {
+    std::uint32_t result;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(magic));
+    return result;
+  }
 
-  /// Of one side: the words of a part.
+  /// Of one side: the words of half a part.
   struct Words {
-    std::uint32_t at[bits == 8 ? 4 : 2];
+    std::uint32_t at[bits == 8 ? 2 : 1];
   };
-  __device__ static Words load_words(std::uint32_t side, int lane) {
+  __device__ static Words load_words(const std::uint8_t* side, int half, int lane) {
     Words words;
     if constexpr (bits == 8) {
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(words.at[0]), "=r"(words.at[1]), "=r"(words.at[2]), "=r"(words.at[3])
-                   : "r"(side + static_cast<std::uint32_t>(lane * 16)));
+      const uint2 two = reinterpret_cast<const uint2*>(side)[2 * lane + half];
+      words.at[0] = two.x;
+      words.at[1] = two.y;
     } else {
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(words.at[0]), "=r"(words.at[1])
-                   : "r"(side + static_cast<std::uint32_t>(lane * 8)));
+      words.at[0] = reinterpret_cast<const std::uint32_t*>(side)[2 * lane + half];
     }
     return words;
   }
-  /// Pairs (low, high) of a step.
+  /// Pairs (low, high) of a step, as bf16.
   __device__ static void numbers_of(const Words& words, int step, std::uint32_t& low,
                                     std::uint32_t& high) {
     if constexpr (bits == 8) {
       const auto of_pair = [](std::uint32_t bytes) {
-        return minus((bytes & 0x007f007fu) | magic, (bytes & 0x00800080u) | magic);
+        return minus(with_magic(bytes, 0x007f007f), with_magic(bytes, 0x00800080));
       };
       low = of_pair(words.at[step]);
       high = of_pair(words.at[step] >> 8);
     } else {
-      constexpr std::uint32_t offset = 0x43084308;  // 136
-      const std::uint32_t word = words.at[step / 2] >> (step % 2 * 8);
-      low = minus((word & 0x000f000fu) | magic, offset);
-      high = minus((word >> 4 & 0x000f000fu) | magic, offset);
+      constexpr std::uint32_t offset = minima ? magic : 0x43084308;  // 128 or 136
+      const std::uint32_t word = words.at[0] >> (step * 8);
+      low = minus(with_magic(word, 0x000f000f), offset);
+      high = minus(with_magic(word >> 4, 0x000f000f), offset);
     }
   }
-  /// A part's scales or minima of a lane's output.
+  /// Scales or minima of a lane's output for half a part's steps, each twice.
   struct Factors {
-    float at[groups];
+    std::uint32_t at[2];
   };
-  __device__ static Factors load_factors(std::uint32_t from, int lane) {
-    Factors factors;
-    from += static_cast<std::uint32_t>(lane / 4 * groups * 2);
-    std::uint32_t halves[groups / 2];
-    if constexpr (groups == 4) {
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(halves[0]), "=r"(halves[1])
-                   : "r"(from));
+  __device__ static Factors load_factors(const std::uint8_t* from, int half, int lane) {
+    const std::uint32_t both =
+        reinterpret_cast<const std::uint32_t*>(from)[lane / 4 * (groups / 2) + half * groups / 4];
+    if constexpr (groups == 2) {
+      const std::uint32_t one = __byte_perm(both, 0, half == 0 ? 0x1010 : 0x3232);
+      return {{one, one}};
     } else {
-      static_assert(groups == 2);
-      asm volatile("ld.shared.u32 %0, [%1];" : "=r"(halves[0]) : "r"(from));
+      static_assert(groups == 4);
+      return {{__byte_perm(both, 0, 0x1010), __byte_perm(both, 0, 0x3232)}};
     }
-#pragma unroll
-    for (int i = 0; i < groups / 2; ++i) {
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&halves[i]));
-      factors.at[2 * i] = both.x;
-      factors.at[2 * i + 1] = both.y;
+  }
+  /// Of a pair of numbers, rounded once.
+  __device__ static std::uint32_t weights_of(std::uint32_t numbers, std::uint32_t scale,
+                                             [[maybe_unused]] std::uint32_t minimum) {
+    std::uint32_t result;
+    if constexpr (minima) {
+      asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(numbers), "r"(scale), "r"(minimum));
+    } else {
+      asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(numbers), "r"(scale));
     }
-    return factors;
+    return result;
   }
 
-  __device__ static void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                  std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-        : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
-  }
   __device__ static void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                       std::uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -367,37 +348,32 @@ class Kernel {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
+  /// Of a warp's first tiles.
   template <int tiles>
-  __device__ static void multiply_part(std::uint32_t x, std::uint32_t first, std::uint32_t second,
-                                       std::uint32_t side_stride, int lane,
+  __device__ static void multiply_part(std::uint32_t x, const std::uint8_t* first,
+                                       const std::uint8_t* second, int side_stride, int lane,
                                        float (&sums)[warp_tiles][row_blocks][4]) {
-    Words words[tiles][2];
-    Factors scales[tiles][2], least[tiles][2];
-#pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const std::uint32_t from =
-            (tile == 0 ? first : second) + static_cast<std::uint32_t>(side) * side_stride;
-        words[tile][side] = load_words(from, lane);
-        scales[tile][side] = load_factors(from + layout.number_bytes(), lane);
-        if constexpr (minima) {
-          least[tile][side] =
-              load_factors(from + layout.number_bytes() + layout.scale_bytes(), lane);
-        }
-      }
-    }
-#pragma unroll
+    // Where registers are few, loads may not move up.
+#pragma unroll(row_blocks >= 8 ? 1 : 2)
     for (int half = 0; half < 2; ++half) {
-      std::uint32_t numbers[tiles][2][4];  // of two steps
+      std::uint32_t weights[tiles][2][4];  // of two steps
 #pragma unroll
       for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
-        for (int step = 0; step < 2; ++step) {
+        for (int side = 0; side < 2; ++side) {
+          const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
+          const Words words = load_words(from, half, lane);
+          const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
+          Factors least{};
+          if constexpr (minima) {
+            least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
+          }
 #pragma unroll
-          for (int side = 0; side < 2; ++side) {
-            numbers_of(words[tile][side], 2 * half + step, numbers[tile][step][side],
-                       numbers[tile][step][side + 2]);
+          for (int step = 0; step < 2; ++step) {
+            std::uint32_t low, high;
+            numbers_of(words, step, low, high);
+            weights[tile][step][side] = weights_of(low, scales.at[step], least.at[step]);
+            weights[tile][step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
           }
         }
       }
@@ -409,39 +385,11 @@ class Kernel {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
                      : "r"(x + row + vector));
-        if constexpr (group == 32) {
-          float of_x[4];
-          if constexpr (minima) {
-            constexpr std::uint32_t ones[4] = {0x3f803f80, 0x3f803f80, 0x3f803f80, 0x3f803f80};
-            multiply(of_x, ones, b[0], b[1]);
-            multiply_add(of_x, ones, b[2], b[3]);
-          }
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
 #pragma unroll
           for (int tile = 0; tile < tiles; ++tile) {
-            float c[4];
-            multiply(c, numbers[tile][0], b[0], b[1]);
-            multiply_add(c, numbers[tile][1], b[2], b[3]);
-#pragma unroll
-            for (int k = 0; k < 4; ++k) {
-              float& sum = sums[tile][block][k];
-              sum = fmaf(c[k], scales[tile][k / 2].at[half], sum);
-              if constexpr (minima) sum = fmaf(of_x[k], least[tile][k / 2].at[half], sum);
-            }
-          }
-        } else {
-          static_assert(group == 16 && !minima);
-#pragma unroll
-          for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-            for (int step = 0; step < 2; ++step) {
-              float c[4];
-              multiply(c, numbers[tile][step], b[2 * step], b[2 * step + 1]);
-#pragma unroll
-              for (int k = 0; k < 4; ++k) {
-                float& sum = sums[tile][block][k];
-                sum = fmaf(c[k], scales[tile][k / 2].at[2 * half + step], sum);
-              }
-            }
+            multiply_add(sums[tile][block], weights[tile][step], b[2 * step], b[2 * step + 1]);
           }
         }
       }
@@ -450,7 +398,7 @@ class Kernel {
 };
 
 template <int bits, int group, bool minima, int row_blocks>
-__global__ void __launch_bounds__(threads, 1)
+__global__ void __launch_bounds__(threads_of(row_blocks), 1)
     multiply_packed([[maybe_unused]] const __grid_constant__ Arguments arguments) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Own = Kernel<bits, group, minima, row_blocks>;
@@ -460,14 +408,15 @@ __global__ void __launch_bounds__(threads, 1)
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < arguments.stages; ++stage) {
       hopper::init_barrier(&state.filled[stage], 1);
-      hopper::init_barrier(&state.emptied[stage], consumer_warps);
+      hopper::init_barrier(&state.emptied[stage], warps_of(row_blocks));
     }
     hopper::publish_barriers();
-  } else if (threadIdx.x == consumers) {
+  } else if (threadIdx.x == 32 * warps_of(row_blocks)) {
+    hopper::prefetch_map(arguments.weights);
     hopper::prefetch_map(arguments.x);
   }
   __syncthreads();
-  if (threadIdx.x >= consumers) {
+  if (threadIdx.x >= 32 * warps_of(row_blocks)) {
     Own::copy(arguments, hopper::shared_address(memory), state);
   } else {
     wait_for_former_kernels();

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/block_fields.h"
-#include "kernels/quantise.h"
 
 namespace coppice::cuda {
 namespace {
@@ -64,13 +63,12 @@ class SidePacker {
     std::byte* at = part_of(side, input) + layout_.number_bytes() +
                     (output * groups + input % packed_part / layout_.group) * 2;
     const auto put = [this](std::byte* to, float value) {
-      const std::uint16_t half = half_of(value * scale_unit);
-      if (!(std::abs(value * scale_unit) <= 65504.0f)) non_finite_ = true;
-      std::memcpy(to, &half, sizeof half);
+      if (!std::isfinite(value)) non_finite_ = true;
+      const std::uint16_t rounded = rounded_to_bf16(value);
+      std::memcpy(to, &rounded, sizeof rounded);
     };
     put(at, scale);
-    if (!layout_.minima) return;
-    put(at + layout_.scale_bytes(), layout_.bits == 4 ? minimum + 8.0f * scale : minimum);
+    if (layout_.minima) put(at + layout_.scale_bytes(), minimum);
   }
 
   WeightFormat format_;

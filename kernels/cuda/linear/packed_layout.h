@@ -4,7 +4,7 @@
 // Outputs go by sides of 8, inputs by parts of 64. A part of a side is
 //
 //   numbers  of 4 bits: [lane 32][half 2] words; of 8 bits: [lane 32][step 4] words
-//   scales   [output 8][64 / group] f16, times scale_unit
+//   scales   [output 8][64 / group] bf16, rounded to nearest even
 //   minima   the same, where the format has them
 //
 // and a side is its parts, one behind the other. Lane 4 g + t has of output g, of each step of 16
@@ -13,9 +13,9 @@
 // pair i at bits 4 i of both halves. A word of 8-bit numbers has a step: bytes 0 and 2 are low,
 // bytes 1 and 3 high.
 //
-//   weight = (scale number + minimum) / scale_unit
+//   weight = scale number + minimum, rounded to bf16 once
 //
-// with numbers of 4 bits 8 too large as they are kept, minima being made to fit.
+// Numbers of 4 bits without minima are kept 8 too large.
 #pragma once
 
 #include <atomic>
@@ -30,8 +30,6 @@ namespace coppice::cuda {
 
 inline constexpr std::int64_t packed_side = 8;
 inline constexpr std::int64_t packed_part = 64;
-/// Scales as small as 2^-22 keep all 11 bits of an f16, and those up to 255 fit.
-inline constexpr float scale_unit = 256.0f;
 
 struct PackedLayout {
   std::int32_t bits = 4;    ///< of a number: 4 or 8
@@ -59,7 +57,7 @@ std::optional<PackedLayout> packed_layout(WeightFormat format);
 std::int64_t packed_bytes(const PackedLayout& layout, std::int64_t outputs, std::int64_t in);
 
 /// A part's bytes in that layout, made of the file's when they are read. They refer to `part`, and
-/// set `non_finite` if a scale or minimum is NaN, infinite or beyond what is kept.
+/// set `non_finite` if a scale or minimum is NaN or infinite.
 HostBytes packed_bytes_of(const LinearPart& part, std::int64_t in, std::atomic<bool>& non_finite);
 
 }  // namespace coppice::cuda

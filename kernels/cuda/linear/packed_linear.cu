@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "kernels/cuda/attention/tensor_map.h"
@@ -17,12 +18,13 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 std::int32_t narrowed(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
 constexpr std::int32_t most_bytes = 200 * 1024;
-/// Weights of a stage, about: less keeps too few in flight, more too few stages.
-constexpr std::int32_t stage_weights = 28 * 1024;
+/// Weights of a stage: few large copies are faster than many small ones.
+constexpr std::int32_t stage_weights = 64 * 1024;
+constexpr std::int32_t most_box_bytes = 256 * 8;
 
 /// Blocks of eight rows that kernels have.
 std::int32_t row_blocks_of(std::int32_t rows) {
-  for (const std::int32_t blocks : {1, 2, 4, 8}) {
+  for (const std::int32_t blocks : {1, 2, 4, 6}) {
     if (rows <= 8 * blocks) return blocks;
   }
   return most_packed_rows / 8;
@@ -37,8 +39,8 @@ Launched kernel_of(std::int32_t row_blocks) {
       return multiply_packed<bits, group, minima, 2>;
     case 4:
       return multiply_packed<bits, group, minima, 4>;
-    case 8:
-      return multiply_packed<bits, group, minima, 8>;
+    case 6:
+      return multiply_packed<bits, group, minima, 6>;
     default:
       return multiply_packed<bits, group, minima, most_packed_rows / 8>;
   }
@@ -56,9 +58,7 @@ Launched kernel_of(const PackedLayout& layout, std::int32_t row_blocks) {
 /// leave warps without work.
 std::int32_t slices_of(std::int32_t block_tiles) {
   std::int32_t slices = 1;
-  while (slices < consumer_warps && consumer_warps / (2 * slices) * warp_tiles >= block_tiles) {
-    slices *= 2;
-  }
+  while (slices < 8 && most_round_tiles / (2 * slices) >= block_tiles) slices *= 2;
   return slices;
 }
 
@@ -72,24 +72,34 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
   a.larger = narrowed(all_tiles % blocks);
   const std::int32_t most = a.tiles + (a.larger > 0 ? 1 : 0);
   a.slices = slices_of(most);
-  const std::int32_t round = consumer_warps / a.slices * warp_tiles;
+  const std::int32_t round = most_round_tiles / a.slices;
   a.rounds = narrowed(ceil_div(most, round));
   a.round_tiles = narrowed(ceil_div(most, a.rounds));
   a.all_parts = narrowed(product.in / packed_part);
   a.slice_parts = narrowed(ceil_div(a.all_parts, a.slices));
-  a.side_bytes = narrowed(packed_bytes(product.layout, packed_side, product.in));
 
   const std::int32_t sums_bytes = a.slices * 8 * row_blocks *
                                   streamed::sums_stride(a.round_tiles * tile_outputs) *
                                   narrowed(sizeof(float));
   const std::int32_t weights_bytes = a.slices * 2 * a.round_tiles * product.layout.part_bytes();
-  const std::int32_t part_bytes = weights_bytes + a.slices * row_blocks * 8 * x_row_bytes;
-  a.stage_parts = std::clamp(stage_weights / weights_bytes, 1, 4);
+  a.stage_parts =
+      std::clamp(stage_weights / weights_bytes, 1, most_box_bytes / product.layout.part_bytes());
+  const auto up_to = [](std::int32_t bytes, std::int32_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+  };
   const auto fitting = [&] {
-    a.stage_bytes = (a.stage_parts * part_bytes + 1023) / 1024 * 1024;
+    const std::int32_t side = a.stage_parts * product.layout.part_bytes();
+    a.side_bytes = ending == Ending::gated ? a.round_tiles * side : side;
+    a.tile_bytes = ending == Ending::gated     ? side
+                   : ending == Ending::rotated ? up_to(2 * side, 128)
+                                               : 2 * side;
+    a.slice_bytes =
+        up_to(a.round_tiles * (ending == Ending::gated ? 2 * a.tile_bytes : a.tile_bytes), 128);
+    const std::int32_t x_bytes = a.stage_parts * row_blocks * 8 * x_row_bytes;
+    a.stage_bytes = up_to(a.slices * (x_bytes + a.slice_bytes), 1024);
     return most_bytes / a.stage_bytes;
   };
-  while (a.stage_parts > 1 && fitting() < 4) --a.stage_parts;
+  while (a.stage_parts > 1 && fitting() < 2) --a.stage_parts;
   a.stages = std::min(fitting(), streamed::most_stages);
   a.stage_count = narrowed(ceil_div(a.slice_parts, a.stage_parts));
   a.stages = std::min(a.stages, std::max(a.stage_count * a.rounds, 1));
@@ -102,7 +112,28 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
   const std::uint32_t box[] = {64, static_cast<std::uint32_t>(8 * row_blocks),
                                static_cast<std::uint32_t>(a.stage_parts)};
   a.x = make_tensor_map(product.x, sizes, strides, box, "a product's input");
-  a.weights = static_cast<const std::uint8_t*>(product.weights);
+  const std::uint64_t side_bytes = size(packed_bytes(product.layout, packed_side, product.in));
+  const std::uint64_t words = side_bytes / 8;
+  const std::uint64_t sides =
+      ending == Ending::plain ? size(ceil_div(output.width, packed_side)) : size(all_tiles) * 2;
+  const auto box_words =
+      static_cast<std::uint32_t>(a.stage_parts * product.layout.part_bytes() / 8);
+  const auto tiles = static_cast<std::uint32_t>(a.round_tiles);
+  if (ending == Ending::plain) {
+    a.weights = make_word_map(product.weights, std::array{words, sides, size(1)},
+                              std::array{side_bytes, side_bytes * sides},
+                              std::array{box_words, 2 * tiles, 1u}, "weights");
+  } else if (ending == Ending::gated) {
+    a.weights = make_word_map(product.weights, std::array{words, sides / 2, size(2)},
+                              std::array{side_bytes, side_bytes * sides / 2},
+                              std::array{box_words, tiles, 2u}, "weights");
+  } else {
+    const std::uint64_t half = size(output.rope.half_dim / pair_outputs);
+    a.weights = make_word_map(product.weights,
+                              std::array{words, half, size(2), size(all_heads(output.rope))},
+                              std::array{side_bytes, side_bytes * half, side_bytes * half * 2},
+                              std::array{box_words, 1u, 2u, 1u}, "weights");
+  }
   a.output = output;
   a.output.bias = product.bias;
   a.output.rows = product.rows;
@@ -110,7 +141,8 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
   const Launched kernel = kernel_of(product.layout, row_blocks);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
         "shared memory of a product");
-  launch_early(kernel, {dim3(static_cast<unsigned>(blocks))}, threads,
+  launch_early(kernel, {dim3(static_cast<unsigned>(blocks))},
+               static_cast<unsigned>(threads_of(row_blocks)),
                static_cast<std::size_t>(shared_bytes), stream, a);
 }
 
@@ -127,8 +159,11 @@ void launch(PackedProduct product, Ending ending, std::int64_t all_tiles, Output
             cudaStream_t stream) {
   const std::int32_t rows = product.rows;
   const auto* x = static_cast<const __nv_bfloat16*>(product.x);
-  for (std::int32_t row = 0; row < rows; row += most_packed_rows) {
-    product.rows = std::min(rows - row, most_packed_rows);
+  // Equal shares, of whole blocks of eight.
+  const auto shares = ceil_div(rows, most_packed_rows);
+  const std::int32_t share = narrowed(ceil_div(ceil_div(rows, shares), 8) * 8);
+  for (std::int32_t row = 0; row < rows; row += share) {
+    product.rows = std::min(rows - row, share);
     product.x = x + row * product.in;
     launch_rows(product, ending, all_tiles, output_from(row), stream);
   }

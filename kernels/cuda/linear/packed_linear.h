@@ -1,6 +1,5 @@
 // Products with quantised weights on GPUs of compute capability 9.0: packed blocks
-// (packed_layout.h) stream into shared memory and become bf16 in registers, exactly; sums of a
-// group, in f32, are multiplied by its scale.
+// (packed_layout.h) stream into shared memory and become bf16 in registers.
 //
 //   y[r, j] = sum_i x[r, i] W[j, i] + bias[j], x bf16
 //
@@ -21,7 +20,8 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-inline constexpr std::int32_t most_packed_rows = 96;
+/// Of one launch: with more, sums take all registers.
+inline constexpr std::int32_t most_packed_rows = 64;
 
 /// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from
 /// prepare_streamed_linear().

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "models/config.h"
 #include "models/gguf/tensor_names.h"
+#include "models/model_folder.h"
 #include "models/rope_table.h"
 #include "models/settings/folder_notes.h"
 #include "models/settings/generation_settings.h"
@@ -153,6 +155,112 @@ TEST_F(GgufDocuments, SayGemma) {
   EXPECT_EQ(config.ropes[1].theta, 20000.0);
 }
 
+// Files say which layers have a window in several ways.
+TEST_F(GgufDocuments, SayWhichLayersHaveAWindow) {
+  const auto with = [](const std::string& name, const auto& pattern) {
+    GgufBytes file = metadata_of(name, 4);
+    file.add(name + ".attention.sliding_window", 512);
+    return file.add(name + ".attention.sliding_window_pattern", pattern);
+  };
+  const auto windows = [&](const GgufBytes& file) {
+    std::vector<int> found;
+    for (const LayerSpec& layer : read(file).layer_specs) found.push_back(layer.attention.window);
+    return found;
+  };
+  using Windows = std::vector<int>;
+  for (const std::string name : {"gemma2", "gemma3"}) {
+    EXPECT_EQ(windows(with(name, 3)), (Windows{512, 512, 0, 512}));
+    EXPECT_EQ(windows(with(name, 1)), Windows(4, 0));
+    EXPECT_EQ(windows(with(name, Windows{1, 0, 0, 1})), (Windows{512, 0, 0, 512}));
+    for (const Windows& wrong : {Windows{1, 0, 2, 1}, Windows{1, 0, 1}}) {
+      EXPECT_NE(refusal(with(name, wrong)).find("a list of block_count, 4"), std::string::npos);
+    }
+    EXPECT_NE(refusal(with(name, 0)).find("sliding_window_pattern is 0"), std::string::npos);
+    EXPECT_NE(refusal(with(name, "3")).find("sliding_window_pattern is '3'"), std::string::npos);
+  }
+}
+
+// Keys that an architecture has no part for are refused where their value would count.
+TEST_F(GgufDocuments, NameKeysThatWouldChangeResults) {
+  const auto unmet = [&](GgufBytes file, const char* key, const auto& value) {
+    const ModelConfig config = read(file.add(key, value));
+    return config.unsupported.empty() ? "" : config.unsupported.front();
+  };
+  const GgufBytes llama = metadata_of("llama");
+  for (const char* key :
+       {"llama.attn_logit_softcapping", "llama.final_logit_softcapping", "llama.logit_scale",
+        "llama.residual_scale", "llama.embedding_scale", "llama.attention.scale",
+        "llama.attention.clamp_kqv", "llama.rope.scaling.attn_factor"}) {
+    EXPECT_EQ(unmet(llama, key, 0.0), "") << key;
+    EXPECT_EQ(unmet(llama, key, 0.5),
+              std::string(key) + " 0.5, which is no part of a LlamaForCausalLM here");
+    EXPECT_NE(unmet(llama, key, std::vector<float>{0.0f}), "") << key;
+  }
+  EXPECT_EQ(unmet(llama, "llama.logit_scale", 1.0), "");
+  EXPECT_EQ(unmet(llama, "llama.attention.scale", 1.0 / std::sqrt(8.0)), "") << "as it is";
+  EXPECT_EQ(unmet(llama, "llama.attention.sliding_window", 8192), "") << "as long as the context";
+  EXPECT_NE(unmet(llama, "llama.attention.sliding_window", 8191), "");
+  EXPECT_EQ(unmet(llama, "llama.attention.causal", true), "");
+  EXPECT_NE(unmet(llama, "llama.attention.causal", false), "");
+  EXPECT_NE(unmet(llama, "llama.expert_used_count", 2), "");
+  EXPECT_NE(unmet(metadata_of("phi3"), "phi3.final_logit_softcapping", 30.0), "");
+  GgufBytes gemma = metadata_of("gemma2");
+  gemma.add("gemma2.attention.sliding_window", 512);
+  EXPECT_EQ(unmet(gemma, "gemma2.rope.freq_base_swa", 500000.0), "");
+  EXPECT_NE(unmet(gemma, "gemma2.rope.freq_base_swa", 10000.0), "");
+}
+
+TEST_F(GgufDocuments, AreNotOfNumbersThatAreNone) {
+  GgufBytes file = metadata_of("llama");
+  file.add("llama.rope.scale_linear", std::nan(""));
+  EXPECT_NE(refusal(file).find("'llama.rope.scale_linear' is NaN"), std::string::npos)
+      << "else it counts as absent";
+}
+
+// What is no part of the model would not be looked at.
+TEST_F(GgufDocuments, NameTensorsThatAreNoPartOfTheModel) {
+  for (const char* name : {"layers.99.mlp.up_proj.weight", "blk.3.attn_q.weight",
+                           "blk.0.rotary_emb.inv_freq", "model.embed_tokens.weight"}) {
+    GgufBytes file = metadata_of("llama");
+    add_tensors(file, true, {name});
+    const fs::path path = put(file);
+    EXPECT_NE(error_of([&] { ModelFiles files(path); })
+                  .find(std::string("m.gguf: tensor '") + name +
+                        "' is no part of the LlamaForCausalLM that its metadata describe"),
+              std::string::npos)
+        << name;
+  }
+  GgufBytes shape = metadata_of("llama");
+  add_tensors(shape, true, {"blk.0.attn_norm.weight"});
+  const fs::path path = put(shape);
+  EXPECT_NE(error_of([&] { ModelFiles files(path); })
+                .find("tensor blk.0.attn_norm.weight has the shape [1], but its metadata ask for "
+                      "[64]; fetch the file again"),
+            std::string::npos);
+  const fs::path bare = put(metadata_of("llama"));
+  EXPECT_NE(error_of([&] { ModelFiles files(bare); }).find("tensor token_embd.weight is missing"),
+            std::string::npos);
+}
+
+// A description does not end with a token id that is none.
+TEST_F(GgufDocuments, AreDescribedWithWrongTokenIds) {
+  GgufBytes file = shapes_of("llama").add("tokenizer.ggml.model", "gpt2");
+  file.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  file.add("tokenizer.ggml.eos_token_id", "b");
+  add_tensors(file, true);
+  const std::string wrong = "m.gguf: tokenizer.ggml.eos_token_id is 'b', but must be an integer";
+  EXPECT_NE(refusal(file).find(wrong), std::string::npos);
+  const ModelFolder folder(put(file));
+  EXPECT_EQ(folder.config.hidden_size, 64);
+  ASSERT_FALSE(folder.obstacles.empty());
+  EXPECT_NE(folder.obstacles.front().find(wrong), std::string::npos) << folder.obstacles.front();
+  write_file(folder_.path() / "config.json",
+             config_of("LlamaForCausalLM", "llama", {{"eos_token_id", "b"}}).dump());
+  const ModelFolder other(folder_.path());
+  EXPECT_EQ(other.config.hidden_size, 64);
+  EXPECT_NE(other.wrong_ids.find("config.json: eos_token_id is 'b'"), std::string::npos);
+}
+
 TEST_F(GgufDocuments, SayPhi3) {
   GgufBytes file = metadata_of("phi3");
   add_tensors(file, false);
@@ -170,6 +278,12 @@ TEST_F(GgufDocuments, SayPhi3) {
                        {"short_factor", {1.0, 1.25, 1.75}}}}};
   EXPECT_EQ(described(read(file)),
             described(read_folder(config_of("Phi3ForCausalLM", "phi3", more))));
+  for (const char* only : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    GgufBytes half = metadata_of("phi3");
+    half.floats(only, {1.0f, 2.0f, 3.0f, 4.0f});
+    EXPECT_NE(refusal(half).find(std::string("has the tensor ") + only + " but not rope_factors_"),
+              std::string::npos);
+  }
   GgufBytes plain = metadata_of("phi3");
   add_tensors(plain, false);
   plain.add("phi3.attention.sliding_window", 0);
@@ -287,6 +401,30 @@ TEST_F(GgufDocuments, NameWhatIsMissingOrWrong) {
   EXPECT_NE(refusal(metadata_of("llama").add("llama.rope.dimension_count", 16))
                 .find("llama.rope.dimension_count is 16, but must be at most 8"),
             std::string::npos);
+  const auto with = [](const char* key, int value) {
+    GgufBytes file;
+    file.add("general.architecture", "llama");
+    for (const auto& [name, usual] : {std::pair{"llama.block_count", 3},
+                                      {"llama.context_length", 64},
+                                      {"llama.embedding_length", 64},
+                                      {"llama.feed_forward_length", 64},
+                                      {"llama.attention.head_count", 8},
+                                      {"llama.attention.head_count_kv", 2},
+                                      {"llama.attention.key_length", 8}}) {
+      file.add(name, std::string(name) == key ? value : usual);
+    }
+    return file.add("llama.attention.layer_norm_rms_epsilon", 1e-5);
+  };
+  for (const auto& [key, value] : {std::pair{"llama.block_count", 5000},
+                                   {"llama.embedding_length", 1 << 21},
+                                   {"llama.feed_forward_length", 1 << 21},
+                                   {"llama.attention.head_count", 1 << 15},
+                                   {"llama.attention.head_count_kv", 3},
+                                   {"llama.attention.key_length", 7}}) {
+    EXPECT_NE(refusal(with(key, value)).find(cat(key, " is ", value, ", but must be ")),
+              std::string::npos)
+        << key;
+  }
   GgufBytes pattern = metadata_of("gemma3");
   pattern.add_list("gemma3.attention.sliding_window_pattern", GgufBytes::boolean, 2, {1, 0});
   EXPECT_NE(refusal(pattern).find("must be a list of block_count, 3"), std::string::npos);
@@ -319,7 +457,8 @@ TEST_F(GgufDocuments, SaySpecialTokensAndTemplates) {
   add_tensors(file, false);
   file.add("tokenizer.ggml.add_bos_token", true).add("tokenizer.ggml.padding_token_id", 0);
   file.add("tokenizer.ggml.unknown_token_id", 99).add("tokenizer.chat_template", "{{ bos_token }}");
-  file.add("llama.attention.scale", 0.5).add("general.sampling.temp", 0.6);
+  file.add("llama.tomorrow", 0.5).add("llama.yesterday", std::vector<int>{1});
+  file.add("general.sampling.temp", 0.6);
   const fs::path path = put(file);
   const TokenizerSettings settings = read_tokenizer_settings(path);
   EXPECT_EQ(*settings.find("bos_token"), "<s>");
@@ -336,7 +475,8 @@ TEST_F(GgufDocuments, SaySpecialTokensAndTemplates) {
   const SettingNotes notes = folder_notes(path, read_config(path));
   std::vector<std::string> ignored;
   for (const Setting& one : notes.not_obeyed) ignored.push_back(one.file + ": " + one.name);
-  EXPECT_EQ(ignored, std::vector<std::string>{"metadata: llama.attention.scale"});
+  EXPECT_EQ(ignored,
+            (std::vector<std::string>{"metadata: llama.tomorrow", "metadata: llama.yesterday"}));
 
   file.add("tokenizer.chat_template.tools", "t");
   put(file);

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "models/gguf/copied_metadata.h"
 #include "models/gguf/ggml_types.h"
 #include "reference/files.h"
 #include "reference/gguf_file.h"
@@ -113,8 +115,12 @@ TEST_F(Gguf, BadFilesAreRefused) {
       {"GGUF of version 1, but", [](GgufBytes& file) { file.version = 1; }},
       {"big-endian GGUF", [](GgufBytes& file) { file.version = 3u << 24; }},
       {"GGUF of version 4", [](GgufBytes& file) { file.version = 4; }},
-      {"'key' has 844424930131968 bytes",
+      {"has 1152921504606846976 keys, more than the 65536",
        [](GgufBytes& file) { file.count = std::uint64_t{1} << 60; }},
+      {"'key' has 844424930131968 bytes", [](GgufBytes& file) { file.count = 60000; }},
+      {"'x' is NaN or infinity", [](GgufBytes& file) { file.add("x", std::nan("")); }},
+      {"'x' is NaN or infinity",
+       [&](GgufBytes& file) { file.add("x", GgufBytes::f64, number(-HUGE_VAL)); }},
       {"tensor '' has 0 extents",
        [](GgufBytes& file) { file.tensor_count = std::uint64_t{1} << 60; }},
       {"key 'e' appears twice", [](GgufBytes& file) { file.add("e", 1); }},
@@ -182,6 +188,37 @@ TEST_F(Gguf, BadFilesAreRefused) {
   EXPECT_EQ(refusal(whole), "");
 }
 
+// Lists of keys that nobody looks at would take many times their bytes.
+TEST_F(Gguf, LeavesLongListsOutThatNobodyReads) {
+  constexpr std::size_t many = 5000;
+  std::string texts;
+  for (std::size_t i = 0; i < many; ++i) texts += GgufBytes::text("t");
+  GgufBytes bytes;
+  bytes.add_list("x.bytes", GgufBytes::u8, many, std::string(many, '\7'));
+  bytes.add_list("x.texts", GgufBytes::string, many, texts).add("x.last", 5);
+  bytes.add_list("tokenizer.ggml.tokens", GgufBytes::string, many, texts);
+  const fs::path path = put(bytes.bytes());
+  const GgufFile file(path);
+  EXPECT_TRUE(file.metadata().at("x.bytes").is_binary());
+  EXPECT_TRUE(file.metadata().at("x.texts").is_binary());
+  EXPECT_EQ(file.list("tokenizer.ggml.tokens", ListOf::texts).size(), many);
+  EXPECT_EQ(file.fields().integer("x.last", 0, 9), 5);
+  EXPECT_EQ(file.left_out_list("x.bytes"), nlohmann::json(std::vector<int>(many, 7)));
+  EXPECT_NE(error_of([&] {
+              file.fields().integer("x.bytes", 0, 9);
+            }).find("m.gguf: x.bytes is a long list, but must be an integer"),
+            std::string::npos);
+  std::size_t copied = 0;
+  for (const auto& [key, value] : copied_metadata(file)) {
+    copied += key == "x.texts" && std::get<std::vector<std::string>>(value).size() == many;
+  }
+  EXPECT_EQ(copied, 1u) << "another file of the model has them all";
+  texts.back() = '\xff';
+  put(good().add_list("x.texts", GgufBytes::string, many, texts).bytes());
+  EXPECT_NE(error_of([&] { GgufFile(path).left_out_list("x.texts"); }).find("not valid UTF-8"),
+            std::string::npos);
+}
+
 // A type that ggml does not have yet is no obstacle before somebody wants its numbers.
 TEST_F(Gguf, UnknownTypesAreNamedOnUse) {
   GgufBytes bytes = good();
@@ -239,10 +276,16 @@ TEST_F(Gguf, IsOpenedOnceForAllWhoAsk) {
   const fs::path path = put(good().bytes());
   auto file = open_gguf(path);
   EXPECT_EQ(open_gguf(path), file);
-  put(good().add("more", 1).bytes());
-  const auto changed = open_gguf(path);
-  EXPECT_NE(changed, file);
-  EXPECT_TRUE(changed->fields().has("more"));
+  EXPECT_EQ(held_gguf(path), file);
+  EXPECT_EQ(held_gguf(folder_.path()), nullptr);
+  // What was read of the one does not belong to another that takes its name.
+  fs::rename(put(good().add("more", 1).bytes(), "other.gguf"), path);
+  EXPECT_NE(error_of([&] {
+              open_gguf(path);
+            }).find("m.gguf: was replaced or written to while it was read; start again"),
+            std::string::npos);
+  file.reset();
+  EXPECT_TRUE(open_gguf(path)->fields().has("more"));
 }
 
 TEST_F(Gguf, IsToldByNameOrBeginning) {

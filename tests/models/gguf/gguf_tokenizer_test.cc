@@ -1,10 +1,13 @@
 // Tokenizers made of a GGUF file's metadata do what those do that the metadata were made from.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_file.h"
@@ -129,6 +132,70 @@ TEST(GgufTokenizer, OfPhiTakesSpaceBesideMarks) {
   EXPECT_EQ(phi3->encode("<s> a"), llama->encode("<s> a"));
   const auto phi4 = load_gguf(bpe_metadata(gguf_golden("bpe"), "dbrx", "phi3"));
   EXPECT_EQ(phi4->encode("a <|eot_id|> \n b"), phi4->encode("a<|eot_id|>b"));
+}
+
+/// Pieces of a "llama" by kind, with scores that let longer ones win.
+GgufBytes pieces_of(const std::vector<std::pair<std::string, int>>& pieces, int eos) {
+  GgufBytes file = shapes_of("llama").add("tokenizer.ggml.model", "llama");
+  std::vector<std::string> texts;
+  std::vector<int> kinds;
+  std::vector<float> scores;
+  for (const auto& [text, kind] : pieces) {
+    texts.push_back(text);
+    kinds.push_back(kind);
+    scores.push_back(static_cast<float>(text.size()));
+  }
+  file.add("tokenizer.ggml.tokens", texts).add("tokenizer.ggml.token_type", kinds);
+  file.add("tokenizer.ggml.scores", scores).add("tokenizer.ggml.add_space_prefix", false);
+  return file.add("tokenizer.ggml.bos_token_id", 1).add("tokenizer.ggml.eos_token_id", eos);
+}
+
+// An end token that is an ordinary piece steers all the same: nobody types it.
+TEST(GgufTokenizer, TypedTextNeverBecomesAnEndToken) {
+  // "END" is what the metadata name, "<|im_end|>" a known end of a turn.
+  std::vector<std::pair<std::string, int>> pieces = {{"<unk>", 2}, {"<s>", 3}, {"E", 1},  {"N", 1},
+                                                     {"D", 1},     {"EN", 1},  {"END", 1}};
+  const std::string turn = "<|im_end|>";
+  for (std::size_t size = 1; size <= turn.size(); ++size) {
+    const std::string begin = turn.substr(0, size), last = turn.substr(size - 1, 1);
+    for (const std::string& text : {last, begin}) {
+      const bool known = std::any_of(pieces.begin(), pieces.end(),
+                                     [&](const auto& piece) { return piece.first == text; });
+      if (!known) pieces.emplace_back(text, 1);
+    }
+  }
+  const auto tokenizer = load_gguf(pieces_of(pieces, 6));
+  const auto last = static_cast<TokenId>(pieces.size() - 1);
+  EXPECT_EQ(tokenizer->encode("END"), Ids({6}));
+  EXPECT_EQ(tokenizer->encode(turn), Ids({last}));
+  EXPECT_EQ(tokenizer->encode_typed("END"), Ids({5, 4}));
+  const Ids typed = tokenizer->encode_typed("EN" + turn + "D");
+  EXPECT_EQ(std::count(typed.begin(), typed.end(), last), 0);
+  EXPECT_EQ(tokenizer->decode(typed), "EN" + turn + "D");
+}
+
+// Some metadata name a byte for the end of a text. It stands for text all the same.
+TEST(GgufTokenizer, BytesStayTextWhateverTheyAreNamedFor) {
+  std::vector<std::pair<std::string, int>> all = {
+      {"<unk>", 2}, {"<s>", 3}, {"</s>", 3}, {"a", 1}, {"b", 1}};
+  for (int byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    all.emplace_back(text, 6);
+  }
+  const auto pieces = load_gguf(pieces_of(all, 15));
+  EXPECT_EQ(pieces->encode_typed("a\nb"), Ids({3, 15, 4}));
+  EXPECT_EQ(pieces->decode(Ids({3, 15, 4})), "a\nb");
+
+  GgufBytes file = shapes_of("llama").add("tokenizer.ggml.model", "gpt2");
+  file.add("tokenizer.ggml.pre", "gpt-2");
+  file.add("tokenizer.ggml.tokens", std::vector<std::string>{"<s>", "a", "b", "\u010a"});
+  file.add("tokenizer.ggml.token_type", std::vector<int>{3, 1, 1, 1});
+  file.add_list("tokenizer.ggml.merges", GgufBytes::string, 0, "");
+  file.add("tokenizer.ggml.bos_token_id", 0).add("tokenizer.ggml.eos_token_id", 3);
+  const auto bytes = load_gguf(file);
+  EXPECT_EQ(bytes->encode_typed("a\nb"), Ids({1, 3, 2}));
+  EXPECT_EQ(bytes->decode(Ids({1, 3, 2})), "a\nb");
 }
 
 TEST(GgufTokenizer, RefusesByName) {
