@@ -26,14 +26,14 @@ struct AttentionEngine::Impl {
     }
     return buffer.as<float>();
   }
-  std::int64_t divide(const AttentionPlan& plan, const KvLayout& layout, std::int32_t heads,
-                      int team);
+  std::int64_t divide(const AttentionPlan& plan, std::int64_t all_work, const KvLayout& layout,
+                      std::int32_t heads, int team);
 };
 
 // Rows and KV heads are items of their own; chunks are shared out among several where these are too
 // few for the team. Returns the partial results that takes.
-std::int64_t AttentionEngine::Impl::divide(const AttentionPlan& plan, const KvLayout& layout,
-                                           std::int32_t heads, int team) {
+std::int64_t AttentionEngine::Impl::divide(const AttentionPlan& plan, std::int64_t all_work,
+                                           const KvLayout& layout, std::int32_t heads, int team) {
   constexpr std::int64_t most_floats = std::int64_t{1} << 25;  // of partial results, for a text
   const std::int32_t group = heads / layout.kv_heads;
   const auto work_of = [&](const AttentionPlan::Text& text) {
@@ -46,10 +46,7 @@ std::int64_t AttentionEngine::Impl::divide(const AttentionPlan& plan, const KvLa
   };
   items.clear();
   joined.clear();
-  std::int64_t all_work = 0, partials_kept = 0;
-  if (team > 1) {
-    for (const AttentionPlan::Text& text : plan.texts) all_work += work_of(text);
-  }
+  std::int64_t partials_kept = 0;
   for (const AttentionPlan::Text& text : plan.texts) {
     const std::int32_t rows = (text.q_end - text.q_begin) * group;
     const std::int32_t tiles = (rows + attention_rows - 1) / attention_rows;
@@ -113,17 +110,16 @@ void AttentionEngine::run(const AttentionPlan& plan, std::span<const std::int32_
   const auto of_layer = [&](const void* pool) {
     return static_cast<const std::byte*>(pool) + layer * layer_bytes;
   };
-  std::int64_t multiply_adds = 0;
+  std::int64_t work = 0;  // tokens by queries
   std::int32_t longest = 0;
   for (const AttentionPlan::Chunk& c : plan.chunks) {
-    multiply_adds += std::int64_t{c.kv_end - c.kv_begin} * (c.q_end - c.q_begin);
+    work += std::int64_t{c.kv_end - c.kv_begin} * (c.q_end - c.q_begin);
     longest = std::max(longest, c.kv_end - c.kv_begin);
   }
-  multiply_adds *= 2 * dim * heads;
   constexpr std::int64_t grain = 1 << 17;  // a few microseconds, what a team costs
   Workers& workers = impl_->workers;
-  const int team = workers.worth(multiply_adds, grain);
-  const std::int64_t pairs = impl_->divide(plan, layout, heads, team) * heads;
+  const int team = workers.worth(work * 2 * dim * heads, grain);
+  const std::int64_t pairs = impl_->divide(plan, work, layout, heads, team) * heads;
   float* partials = Impl::at_least(impl_->partials, pairs * (dim + 2), "attention partials");
   AttentionCall call{&plan,
                      q,

@@ -202,8 +202,10 @@ int info(const std::vector<std::string>& arguments) {
                                          : printable(problem));
   }
   if (is_stored_quantised(options.target)) {
-    text += line("on a GPU", "quantised weights stay packed where its compute capability is 9.0 (but Q2_K), else they "
-                 "become BF16");
+    text += line(
+        "on a GPU",
+        "quantised weights stay packed where its compute capability is 9.0 (but Q2_K), else they "
+        "become BF16");
   }
   text += line("on the CPU", describe_cpu_types(options.target, options.cpu_dtype,
                                                 rounding_of(options, ModelRole::target))) +

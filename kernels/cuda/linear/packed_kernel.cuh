@@ -5,6 +5,7 @@
 // in shared memory has some parts of every slice: first of x, then of the weights.
 #pragma once
 
+#include "kernels/cuda/attention/hopper_ptx.cuh"
 #include "kernels/cuda/linear/packed_layout.h"
 #include "kernels/cuda/linear/streamed_stages.cuh"
 
@@ -49,8 +50,7 @@ struct Arguments {
   std::int32_t slice_bytes, tile_bytes, side_bytes;
   std::int32_t stage_bytes;
   std::int32_t stage_count;  ///< of a round
-  std::int32_t stages;       ///< in shared memory
-  std::int32_t sums_at;      ///< in shared memory, bytes
+  std::int32_t stages;       ///< in shared memory; a round's sums lie where they were
 };
 
 /// Parts of slice `slice` in stage `number` of a round.
@@ -129,7 +129,7 @@ class Kernel {
     const int tiles_at_once = warps / a.slices;
     const int slice = warp / tiles_at_once, own = warp % tiles_at_once;
     const std::uint32_t base = hopper::shared_address(memory);
-    auto* const sums_memory = reinterpret_cast<float*>(memory + a.sums_at);
+    auto* const sums_memory = reinterpret_cast<float*>(memory);
     const int stride = streamed::sums_stride(share.round_tiles * tile_outputs);
     Place at;
 #pragma unroll 1
@@ -173,7 +173,7 @@ class Kernel {
         if (lane == 0) hopper::arrive(&state.emptied[at.stage]);
         at.advance(a.stages);
       }
-      meet();  // stages are read: sums may lie there
+      meet();  // stages are read
       const int slice_floats = 8 * row_blocks * stride;
 #pragma unroll
       for (int tile = 0; tile < warp_tiles; ++tile) {
@@ -212,7 +212,7 @@ class Kernel {
           break;
       }
       if (round + 1 < a.rounds) {
-        asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+        hopper::make_visible_to_products();
         end_round();
       }
     }

@@ -103,7 +103,6 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
   a.stages = std::min(fitting(), streamed::most_stages);
   a.stage_count = narrowed(ceil_div(a.slice_parts, a.stage_parts));
   a.stages = std::min(a.stages, std::max(a.stage_count * a.rounds, 1));
-  a.sums_at = 0;  // where stages were
   const std::int32_t shared_bytes = std::max(a.stages * a.stage_bytes, sums_bytes);
 
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
