@@ -23,10 +23,13 @@ void rotate_as(const float* from, const float* cosine, const float* sine, std::i
     store_as<kType>(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), to + i);
     store_as<kType>(d, hn::MulAdd(a, s, hn::Mul(b, c)), to + half + i);
   }
+  // The same operations lane by lane: whether a scalar expression is fused is the compiler's choice.
+  const hn::CappedTag<float, 1> one;
   for (; i < half; ++i) {
-    const float a = from[i], b = from[half + i];
-    store_value_as<kType>(a * cosine[i] - b * sine[i], to + i);
-    store_value_as<kType>(b * cosine[i] + a * sine[i], to + half + i);
+    const auto c = hn::Set(one, cosine[i]), s = hn::Set(one, sine[i]);
+    const auto a = hn::Set(one, from[i]), b = hn::Set(one, from[half + i]);
+    store_value_as<kType>(hn::GetLane(hn::NegMulAdd(b, s, hn::Mul(a, c))), to + i);
+    store_value_as<kType>(hn::GetLane(hn::MulAdd(a, s, hn::Mul(b, c))), to + half + i);
   }
 }
 

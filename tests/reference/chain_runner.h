@@ -67,8 +67,9 @@ struct ChainRunner {
 /// bf16 double the variance. The errors of P = 4 layers + 1 products add in squares, so a logit
 /// errs by sqrt(P) * unit * rms (one deviation). Norms behind products, of heads and of what a
 /// layer adds, round what they bring once more: they count as products. Attention and SwiGLU
-/// magnify: scores of size s turn a relative error e into s e, with s about 2. Six deviations leave
-/// one in 1e9 logits. Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for
+/// magnify: scores of size s turn a relative error e into s e, with s about 2; a rotation that also
+/// multiplies queries and keys by a (yarn, longrope) makes that 2 a^2. Six deviations leave one in
+/// 1e9 logits. Keys and values stored in 16 bits (unit roundoff 2^-9 for bf16, 2^-12 for
 /// f16) are inputs of products that are rounded once more.
 inline double logit_tolerance(const ModelConfig& config, DType compute, double rms,
                               DType kv = DType::f32) {
@@ -81,7 +82,11 @@ inline double logit_tolerance(const ModelConfig& config, DType compute, double r
   const double f32 = 0x1.0p-24 * (1.0 + std::sqrt(widest) / 2.0);
   const double unit = compute == DType::f32 ? f32 : 0x1.0p-9 * std::sqrt(2.0);
   const double stored = kv == DType::f32 ? 0.0 : kv == DType::bf16 ? 0x1.0p-9 : 0x1.0p-12;
-  return 2.0 * 6.0 * std::sqrt(products) * (unit + stored) * rms;
+  double scores = 2.0;
+  for (const RopeSpec& rope : config.ropes) {
+    scores = std::max(scores, 2.0 * rope.attention_factor * rope.attention_factor);
+  }
+  return scores * 6.0 * std::sqrt(products) * (unit + stored) * rms;
 }
 
 }  // namespace coppice::testing
