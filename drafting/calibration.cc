@@ -64,12 +64,18 @@ void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::i
   for (std::size_t step = 0; step <= path.size(); ++step) {
     const std::int32_t accepted = step < path.size() ? path[step] : -1;
     double left = 1.0;
+    std::int32_t certain = 0;
     for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
       const auto n = static_cast<std::size_t>(node);
       if (tree.parent[n] != parent) continue;
+      if (tree.is_certain(node)) {  // of what is drawn it says nothing
+        if (node == accepted) break;
+        ++certain;
+        continue;
+      }
       const auto mass = static_cast<double>(tree.belief[n]);
-      observe(tree.rank[n], tree.depth[n], left > mass ? mass / left : 1.0, node == accepted,
-              static_cast<double>(tree.uniform[n]));
+      observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0,
+              node == accepted, static_cast<double>(tree.uniform[n]));
       left = std::max(0.0, left - mass);
       if (node == accepted) break;
     }

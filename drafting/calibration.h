@@ -40,7 +40,7 @@ class AcceptanceCalibration {
   explicit AcceptanceCalibration(ChildDraw draw = ChildDraw::sampled);
 
   /// After a step: the tree as it was judged, siblings in drawn order without gaps, and its
-  /// accepted nodes.
+  /// accepted nodes. Children from no distribution teach nothing and have no rank here.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
   /// What `others` have learned is what is usual from now on; with `anew`, what this has learned of
   /// shares and numbers gives way to it.

@@ -1,10 +1,12 @@
 #include "drafting/dyspec_by_costs.h"
 #include "drafting/policy.h"
+#include "drafting/proposer.h"
 
 namespace coppice {
 namespace {
 
-// One path. Every token drawn stays, and where it ends is fixed before the first is drawn.
+// One path. Every token drawn stays, and where it ends is fixed before the first is drawn. Without
+// a draft it is what is proposed.
 class ChainPolicy final : public DraftPolicy {
  public:
   std::string name() const override { return "chain"; }
@@ -12,6 +14,7 @@ class ChainPolicy final : public DraftPolicy {
   void take(DraftSource& source) override {
     wanted_.clear();
     const std::int32_t node = arena_.size();
+    if (!limits_.drafts) return propose_all(node);
     const auto drawn = source.child(arena_, node, 0);
     if (!drawn) return;
     arena_.add(node, drawn->token, 0, drawn->prob, arena_.path_prob.back(), drawn->belief,
@@ -19,9 +22,23 @@ class ChainPolicy final : public DraftPolicy {
     if (goes_on()) wanted_.push_back(node + 1);
   }
 
+  void begin(const GrowthLimits& limits, TokenId root) override {
+    DraftPolicy::begin(limits, root);
+    if (limits.proposer != nullptr) limits.proposer->begin();
+  }
+
  private:
+  void propose_all(std::int32_t node) {
+    const auto found =
+        limits_.proposer == nullptr ? std::nullopt : limits_.proposer->next(arena_, node);
+    if (!found) return;
+    arena_.add_certain(node, found->token, 0,
+                       arena_.value[static_cast<std::size_t>(node)] * found->chance, found->chance);
+    if (goes_on()) wanted_.push_back(node + 1);
+  }
+
   bool goes_on() const {
-    const double value = arena_.path_prob.back();
+    const double value = limits_.drafts ? arena_.path_prob.back() : arena_.value.back();
     return arena_.size() < limits_.max_size && arena_.size() < limits_.max_depth && value > 0.0 &&
            value >= limits_.min_value;
   }

@@ -42,6 +42,7 @@ template <typename Decisions>
 void BasicChildDrawer<Decisions>::end() {
   distributions_.reset();
   nodes_.clear();
+  excluded_.clear();
   slots_used_ = 0;
 }
 
@@ -84,9 +85,22 @@ std::span<const float> BasicChildDrawer<Decisions>::noise_of(const Node& node) {
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::take(const Node& node, TokenId token) {
+void BasicChildDrawer<Decisions>::take(Node& node, std::span<const float> probs, TokenId token) {
   const auto at = static_cast<std::size_t>(token);
+  ++node.drawn;
   taken_words(node)[at / 64] |= std::uint64_t{1} << (at % 64);
+  summarise_block(node, probs, noise_of(node), at / block_);
+  node.left.take(static_cast<double>(probs[at]));
+}
+
+template <typename Decisions>
+void BasicChildDrawer<Decisions>::exclude(std::int32_t node_id, TokenId token) {
+  const auto index = static_cast<std::size_t>(node_id);
+  if (index < nodes_.size() && nodes_[index].summarised) {
+    take(nodes_[index], std::as_const(distributions_).row(node_id), token);
+  } else {
+    excluded_.push_back({node_id, token});  // until it is drawn from
+  }
 }
 
 template <typename Decisions>
@@ -110,6 +124,9 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
     if (sharpness_ > 0.0) {
       node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
     }
+  }
+  for (const Excluded& other : excluded_) {
+    if (other.node == node_id) take(node, probs, other.token);
   }
 }
 
@@ -243,12 +260,13 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
                                                              std::int32_t node_id,
                                                              std::int32_t rank) {
   const auto index = static_cast<std::size_t>(node_id);
-  if (index >= nodes_.size() || !nodes_[index].ready || nodes_[index].drawn != rank) {
+  const bool ready = index < nodes_.size() && nodes_[index].ready;
+  if (ready && !nodes_[index].summarised) start_drawing(arena, node_id);
+  if (!ready || nodes_[index].drawn != rank) {
     throw_failure(cat("child drawer: rank ", rank, " of node ", node_id,
                       " asked for before its distribution or its earlier ranks"));
   }
   Node& node = nodes_[index];
-  if (!node.summarised) start_drawing(arena, node_id);
   const std::span<const float> probs = std::as_const(distributions_).row(node_id);
   const std::span<const float> noise = noise_of(node);
   const RandomAddress at_rank{RandomStream::draft, key_, node.key,
@@ -258,11 +276,8 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
           ? decide_(at_rank, [&](double u) { return draw_sampled(node, probs, u); })
           : draw_largest(node, probs, noise);
   if (token < 0) return std::nullopt;
-  ++node.drawn;
-  take(node, token);
+  take(node, probs, token);
   const auto at = static_cast<std::size_t>(token);
-  summarise_block(node, probs, noise, at / block_);
-  node.left.take(static_cast<double>(probs[at]));
   DrawnChild drawn{token, probs[at]};
   if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
     drawn.belief =

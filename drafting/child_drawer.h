@@ -69,6 +69,9 @@ class BasicChildDrawer {
   /// never repeats a token, never returns one of probability 0.
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
 
+  /// See DraftSource::exclude.
+  void exclude(std::int32_t node, TokenId token);
+
   /// See DraftSource::expected_share; known where children are sampled.
   double expected_share(std::int32_t node);
 
@@ -83,7 +86,7 @@ class BasicChildDrawer {
   struct Node {
     std::uint64_t key = 0;
     std::int32_t slot = -1;  ///< of the draw state; -1: not prepared in this step
-    std::int32_t drawn = 0;  ///< children drawn so far
+    std::int32_t drawn = 0;  ///< children so far, drawn or excluded
     std::int32_t depth = 0;
     bool ready = false;
     bool summarised = false;  ///< whether key, depth, block values and beliefs stand
@@ -96,7 +99,7 @@ class BasicChildDrawer {
   std::span<std::uint64_t> taken_words(const Node& node);
   std::span<const float> noise_of(const Node& node);
   void start_drawing(const TokenTree& arena, std::int32_t node_id);
-  void take(const Node& node, TokenId token);
+  void take(Node& node, std::span<const float> probs, TokenId token);
   double score(const Node& node, std::size_t token, double prob);
   void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,
                        std::size_t block);
@@ -114,6 +117,11 @@ class BasicChildDrawer {
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id
+  struct Excluded {
+    std::int32_t node;
+    TokenId token;
+  };
+  std::vector<Excluded> excluded_;
   std::int32_t slots_used_ = 0;
   std::vector<double> block_values_;  ///< [slot, block] mass, or largest score, of what is left
   std::vector<std::uint64_t> taken_;  ///< [slot, word] one bit per token: already drawn

@@ -88,9 +88,17 @@ void CommonGrowth::plan(std::int32_t size) {
   for (const DyspecByCosts* const tree : trees_) {
     if (tree->grows()) {
       const auto index = static_cast<std::int32_t>(outlooks_.size());
-      for (OpenPosition at : tree->open_) {
-        at.tree = index;
-        open_.push_back(at);
+      // The root has a pass of its own, before any other.
+      const std::int32_t root_passes = tree->open_[0].passes;
+      for (std::size_t node = 0; node < tree->open_.size(); ++node) {
+        open_.push_back(tree->open_[node]);
+        open_.back().tree = index;
+        if (node > 0) open_.back().passes += root_passes;
+      }
+      for (std::size_t node = 0; node < tree->proposed_.size(); ++node) {
+        if (tree->proposals_[node] < 0) continue;
+        open_.push_back(tree->proposed_[node]);
+        open_.back().tree = index;
       }
     }
     TreeOutlook outlook = tree->outlook(tree->limits_);
@@ -112,15 +120,27 @@ bool CommonGrowth::is_drawn_now(const DyspecByCosts& tree, std::int32_t node) co
 // Returns how many there were.
 std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
   heap_.clear();
-  const auto offer = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
-    if (!is_drawn_now(tree, node)) return;
-    heap_.push_back({tree.open_[static_cast<std::size_t>(node)].value, place, node});
+  const auto push = [&](double value, std::size_t place, std::int32_t node, bool proposed) {
+    heap_.push_back({value, place, node, proposed});
     std::push_heap(heap_.begin(), heap_.end());
+  };
+  const auto offer = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
+    if (is_drawn_now(tree, node)) {
+      push(tree.open_[static_cast<std::size_t>(node)].value, place, node, false);
+    }
+  };
+  // What is proposed is known already: nothing is won by waiting.
+  const auto offer_proposal = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
+    const auto n = static_cast<std::size_t>(node);
+    if (tree.proposals_[n] >= 0 && is_planned(tree.proposed_[n].value)) {
+      push(tree.proposed_[n].value, place, node, true);
+    }
   };
   for (std::size_t t = 0; t < trees_.size(); ++t) {
     DyspecByCosts& tree = *trees_[t];
     for (std::int32_t node = 0; tree.grows() && node < tree.arena_.nodes(); ++node) {
       offer(tree, t, node);
+      offer_proposal(tree, t, node);
     }
   }
   std::int32_t drawn = 0;
@@ -130,7 +150,29 @@ std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
     heap_.pop_back();
     DyspecByCosts& tree = *trees_[next.tree];
     if (!tree.has_room()) continue;
-    if (tree.draw(next.node)) ++drawn;
+    if (next.proposed) {
+      // Worth less since, for the node has got another child, or gone: offered anew.
+      const auto n = static_cast<std::size_t>(next.node);
+      if (tree.proposals_[n] < 0) continue;
+      if (tree.proposed_[n].value < next.value) {
+        offer_proposal(tree, next.tree, next.node);
+        continue;
+      }
+      tree.take_proposal(next.node);
+      ++drawn;
+      offer_proposal(tree, next.tree, next.node);
+      offer_proposal(tree, next.tree, tree.arena_.size());
+      continue;
+    }
+    if (tree.has_proposals() &&
+        tree.open_[static_cast<std::size_t>(next.node)].value < next.value) {
+      offer(tree, next.tree, next.node);
+      continue;
+    }
+    if (tree.draw(next.node)) {
+      ++drawn;
+      offer_proposal(tree, next.tree, tree.arena_.size());
+    }
     // Where it cannot look, a sibling waits: what follows may be worth more by then.
     if (tree.looks_) offer(tree, next.tree, next.node);
   }
@@ -160,7 +202,7 @@ bool CommonGrowth::want_planned() {
     for (std::size_t node = 0; node < tree->open_.size(); ++node) {
       const OpenPosition& at = tree->open_[node];
       if (at.passes == 0 || !is_planned(at.value)) continue;
-      tree->wanted_.push_back(static_cast<std::int32_t>(node));
+      tree->want(static_cast<std::int32_t>(node));
       any = true;
     }
   }

@@ -44,10 +44,12 @@ class CommonGrowth {
     double value;
     std::size_t tree;
     std::int32_t node;
+    bool proposed;  ///< the child is, instead of drawn
     /// Ties by place: the same noise gives the same trees.
     bool operator<(const Drawable& other) const {
       if (value != other.value) return value < other.value;
-      return tree != other.tree ? tree > other.tree : node > other.node;
+      if (tree != other.tree) return tree > other.tree;
+      return node != other.node ? node > other.node : proposed < other.proposed;
     }
   };
 

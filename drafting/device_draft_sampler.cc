@@ -86,6 +86,7 @@ class DeviceDraftSampler final : public DraftSampler {
     for (Node& node : nodes_) {
       if (node.store >= 0) store_.give_back(std::exchange(node.store, -1));
     }
+    excluded_.clear();
   }
 
   /// Appends a pass's rows, those of the text of this number.
@@ -101,7 +102,10 @@ class DeviceDraftSampler final : public DraftSampler {
                      : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
                                       arena.rank[n]);
       node.depth = arena.depth[n];
-      node.drawn = 0;
+      node.drawn = node.next = 0;
+      for (const Excluded& other : excluded_) {
+        if (other.node == id) ++node.drawn;
+      }
       node.left = {};
       node.children.clear();
       node.scores.clear();
@@ -123,24 +127,38 @@ class DeviceDraftSampler final : public DraftSampler {
     }
   }
 
+  void exclude(std::int32_t id, TokenId token) override {
+    excluded_.push_back({id, token});
+    const auto n = static_cast<std::size_t>(id);
+    if (n < nodes_.size() && nodes_[n].store >= 0) ++nodes_[n].drawn;
+  }
+
+  // Noise is by token: without the excluded ones, the list is in the order in which the others
+  // would have been drawn from what D has beside them.
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t id,
                                   std::int32_t rank) override {
     Node& node = nodes_.at(static_cast<std::size_t>(id));
-    const auto r = static_cast<std::size_t>(rank);
-    if (r >= node.children.size() && !node.exhausted) {
-      update_penalty(arena);
-      note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
+    if (rank != node.drawn) {
+      throw_failure(cat("draft sampler: rank ", rank, " of node ", id, " asked for after rank ",
+                        node.drawn - 1));
     }
-    if (r >= node.children.size()) return std::nullopt;
-    if (r == node.drawn) {
-      ++node.drawn;
-      node.left.take(static_cast<double>(node.children[r].prob));
+    for (;; ++node.next) {
+      if (node.next >= node.children.size() && !node.exhausted) {
+        update_penalty(arena);
+        note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
+      }
+      if (node.next >= node.children.size()) return std::nullopt;
+      const DeviceChild& next = node.children[node.next];
+      node.left.take(static_cast<double>(next.prob));
+      if (!is_excluded(id, next.token)) break;
     }
-    DrawnChild drawn{node.children[r].token, node.children[r].prob};
+    const std::size_t at = node.next++;
+    ++node.drawn;
+    DrawnChild drawn{node.children[at].token, node.children[at].prob};
     if (text_.noise == DeviceNoise::sampled) {
-      drawn.uniform = acceptance_cell(judging_number(node.key, r));
+      drawn.uniform = acceptance_cell(judging_number(node.key, static_cast<std::uint64_t>(rank)));
     } else if (node.moments.sum > 0.0) {
-      drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[r]));
+      drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[at]));
     }
     return drawn;
   }
@@ -156,7 +174,7 @@ class DeviceDraftSampler final : public DraftSampler {
     const auto n = static_cast<std::size_t>(id);
     if (!(text_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
     const Node& node = nodes_[n];
-    if (node.store < 0 || node.drawn == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
+    if (node.store < 0 || node.next == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
     const auto at = std::find_if(node.children.begin(), node.children.end(),
                                  [&](const DeviceChild& child) { return child.token == token; });
     float score = 0.0f;
@@ -179,7 +197,8 @@ class DeviceDraftSampler final : public DraftSampler {
     std::int32_t store = -1;  ///< -1: not evaluated, or forgotten
     std::int32_t depth = 0;
     std::uint64_t key = 0;
-    std::size_t drawn = 0;   ///< children asked for
+    std::int32_t drawn = 0;  ///< children so far, drawn or excluded
+    std::size_t next = 0;    ///< in `children`, of the next one to draw
     bool exhausted = false;  ///< no child is left beyond those listed
     MassLeft left;           ///< by those
     double squares = -1.0;   ///< of all of D, where children are sampled
@@ -187,6 +206,16 @@ class DeviceDraftSampler final : public DraftSampler {
     std::vector<DeviceChild> children;
     std::vector<float> scores;  ///< of the children, likewise
   };
+
+  struct Excluded {
+    std::int32_t node;
+    TokenId token;
+  };
+  bool is_excluded(std::int32_t id, TokenId token) const {
+    return std::any_of(excluded_.begin(), excluded_.end(), [&](const Excluded& other) {
+      return other.node == id && other.token == token;
+    });
+  }
 
   /// Of a node's child with this rank (base/random.h); with a planted fault, of another.
   double judging_number(std::uint64_t node_key, std::uint64_t rank) const {
@@ -220,6 +249,7 @@ class DeviceDraftSampler final : public DraftSampler {
   DrawText text_;
   PenaltyText penalty_;
   std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Excluded> excluded_;
 };
 
 class DeviceDraftSampling final : public DraftSampling {

@@ -30,6 +30,7 @@ class DraftStep final : public TextDraft {
   using TextDraft::evaluate;
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
   void forget(std::span<const std::int32_t> nodes) override;
+  void exclude(std::int32_t node, TokenId token) override { sampler_->exclude(node, token); }
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
   double expected_share(std::int32_t node) override;

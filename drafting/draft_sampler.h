@@ -30,6 +30,8 @@ class DraftSampler : public DraftEvidence {
   virtual void end() = 0;
   /// These nodes have lost their place for good.
   virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
+  /// See DraftSource::exclude.
+  virtual void exclude(std::int32_t node, TokenId token) = 0;
   /// See DraftSource::child.
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;

@@ -30,10 +30,14 @@ class DraftSource {
   virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
 
   /// The child of an evaluated node with this sibling rank. Ranks are asked for in order 0, 1,
-  /// ...; nullopt when D has no mass left. The same (seed, sequence, step, path of ranks) gives
-  /// the same child, whatever else was drawn.
+  /// ..., but for those of excluded children; nullopt when D has no mass left. The same (seed,
+  /// sequence, step, path of ranks) gives the same child, whatever else was drawn.
   virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                           std::int32_t rank) = 0;
+
+  /// A node, evaluated or not, has been given a child with this token by somebody else: it takes
+  /// the next rank, and no child drawn later repeats it.
+  virtual void exclude(std::int32_t /*node*/, TokenId /*token*/) {}
 
   /// Of an evaluated node's next child: the expected share that it has of what D has left, which
   /// is the sum of squared shares; below 0: not known.

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "drafting/dyspec_by_costs.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
+#include "drafting/proposer.h"
 #include "drafting/tree_part.h"
 
 namespace coppice {
@@ -41,6 +44,11 @@ namespace {
 // that looks at a token it may drop, say one that picks the best size from the finished list, lacks
 // this property too.)
 //
+// Proposed children (drafting/proposer.h) are children as others are: of a position's next child it
+// is settled beforehand, by ancestors and earlier siblings, whether it is drawn or the proposer's,
+// whichever is worth more, and its value is the larger one. Given these, a proposed token is
+// certain.
+//
 // Looking ahead, where any tree is exact, lowers a position's value to its drawn child's estimate.
 // F is then the first nodes by these values, and is found in the same way: a value before the draw
 // bounds the one after it, and both those of later siblings and of descendants.
@@ -52,7 +60,9 @@ class DyspecPolicy final : public DraftPolicy {
   void begin(const GrowthLimits& limits, TokenId root) override {
     DraftPolicy::begin(limits, root);
     placed_.clear();
+    waiting_.clear();
     values_.reset();
+    if (limits.proposer != nullptr) limits.proposer->begin();
   }
 
   void take(DraftSource& source) override {
@@ -79,19 +89,51 @@ class DyspecPolicy final : public DraftPolicy {
   // Before the node is evaluated: no less than its value will be, so that whatever has a place is
   // evaluated.
   Position first_child_at_most(std::int32_t node) const {
-    return {values_.most_of_first_child(arena_, node),
-            arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+    const double drawn = limits_.drafts ? values_.most_of_first_child(arena_, node) : 0.0;
+    return {std::max(drawn, proposal(node).value), arena_.depth[static_cast<std::size_t>(node)] + 1,
+            node, 0};
+  }
+
+  struct Proposed {
+    TokenId token = -1;
+    double value = 0.0, chance = 0.0;
+  };
+  // Of a node's next child, if it is the proposer's.
+  Proposed proposal(std::int32_t node, TokenId but = -1) const {
+    if (limits_.proposer == nullptr) return {};
+    const auto found = limits_.proposer->next(arena_, node, but);
+    if (!found) return {};
+    const double most = node == 0 ? 1.0 : arena_.value[static_cast<std::size_t>(node)];
+    return {found->token, std::min(most, values_.certain(node, found->chance)), found->chance};
+  }
+  // Replaces what would be drawn by what is proposed, if that is worth more. Looking ahead that is
+  // known once the child is drawn.
+  void prefer_proposal(Position& position, double at_most) const {
+    position.proposed = -1;
+    if (limits_.drafts && values_.looks_ahead()) return;
+    const Proposed found = proposal(position.parent);
+    const double value = std::min(found.value, at_most);
+    if (value > position.value) propose(position, found, value);
+  }
+  static void propose(Position& position, const Proposed& found, double value) {
+    position.proposed = found.token;
+    position.value = value;
+    position.chance = found.chance;
   }
 
   Position first_child(std::int32_t node, DraftSource& source) {
     const double share = expected_share(node, source);
     if (node == 0) values_.know_shares(share >= 0.0);
-    return {values_.first_child(arena_, node, share),
-            arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+    Position first{limits_.drafts ? values_.first_child(arena_, node, share) : 0.0,
+                   arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+    if (node == 0 && limits_.drafts) first.value = values_.first_of_root(arena_, share);
+    prefer_proposal(first, 1.0);
+    if (node == 0 && first.value > 0.0) first.value = 1.0;  // every tree has a node
+    return first;
   }
 
   double expected_share(std::int32_t node, DraftSource& source) const {
-    return values_.asks_for_shares() ? source.expected_share(node) : -1.0;
+    return values_.asks_for_shares() && limits_.drafts ? source.expected_share(node) : -1.0;
   }
 
   // Whether a node of this value pays for a tree's place, counted from 0.
@@ -126,10 +168,16 @@ class DyspecPolicy final : public DraftPolicy {
       Position position = next_.back();
       next_.pop_back();
       if (!add(position, source)) continue;
+      const double before = position.value;
       position.node = -1;
       ++position.rank;
-      position.value = values_.next_sibling(arena_, position.parent, position.rank, position.value,
-                                            expected_share(position.parent, source));
+      position.value = 0.0;
+      if (limits_.drafts) {
+        const std::int32_t drawn = position.rank - values_.certain_children(position.parent);
+        position.value = values_.next_sibling(arena_, position.parent, drawn, before,
+                                              expected_share(position.parent, source));
+      }
+      prefer_proposal(position, before);
       next_.push_back(position);
       std::push_heap(next_.begin(), next_.end(), first_on_top());
     }
@@ -138,24 +186,52 @@ class DyspecPolicy final : public DraftPolicy {
   // Draws the token of an admitted position. False: there is none, or it has lost its place, and
   // so have its siblings.
   bool add(Position& position, DraftSource& source) {
-    const auto drawn = source.child(arena_, position.parent, position.rank);
-    if (!drawn) return false;
-    if (values_.looks_ahead()) {
-      const double value = values_.child(position.parent, position.rank, *drawn);
-      if (value < position.value) {
+    std::optional<DrawnChild> drawn;
+    if (position.proposed < 0) drawn = next_drawn(position, source);
+    if (values_.looks_ahead() && position.proposed < 0) {
+      const std::int32_t rank = position.rank - values_.certain_children(position.parent);
+      const double value = drawn ? values_.child(position.parent, rank, *drawn) : 0.0;
+      const Proposed found = proposal(position.parent, drawn ? drawn->token : -1);
+      if (found.value > value) {
+        propose(position, found, std::min(position.value, found.value));
+        if (limits_.proposer != nullptr)
+          waiting_[static_cast<std::size_t>(position.parent)] = drawn;
+      } else if (value < position.value) {
         position.value = value;
-        if (!admits(position)) return false;
       }
+      if (!admits(position)) return false;
     }
+    if (position.proposed >= 0) {
+      position.node = arena_.add_certain(position.parent, position.proposed, position.rank,
+                                         position.value, position.chance);
+      source.exclude(position.parent, position.proposed);
+      place(position);
+      return true;
+    }
+    if (!drawn) return false;
     position.node = arena_.add(position.parent, drawn->token, position.rank, drawn->prob,
                                position.value, drawn->belief, drawn->uniform);
+    place(position);
+    return true;
+  }
+
+  // The draft's next child, perhaps one that a proposed one has come before.
+  std::optional<DrawnChild> next_drawn(const Position& position, DraftSource& source) {
+    if (limits_.proposer == nullptr) return source.child(arena_, position.parent, position.rank);
+    waiting_.resize(arena_.token.size());
+    auto& waiting = waiting_[static_cast<std::size_t>(position.parent)];
+    if (waiting) return std::exchange(waiting, std::nullopt);
+    return source.child(arena_, position.parent, position.rank);
+  }
+
+  // Gives the arena's last node its place; others may lose theirs.
+  void place(const Position& position) {
     values_.added(arena_);
     placed_.insert(placed_.begin() + static_cast<std::ptrdiff_t>(place_of(position)), position);
     while (!placed_.empty() && !pays(placed_.back().value, placed_.size() - 1)) {
       dropped_.push_back(placed_.back().node);
       placed_.pop_back();
     }
-    return true;
   }
 
   // The new nodes whose first child has a place.
@@ -172,6 +248,7 @@ class DyspecPolicy final : public DraftPolicy {
   std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
   std::vector<std::int32_t> kept_;     // nodes of the finished tree
+  std::vector<std::optional<DrawnChild>> waiting_;  // by node: drawn, and not yet in the tree
   TreePart part_;
 };
 

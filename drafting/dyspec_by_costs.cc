@@ -1,6 +1,10 @@
 #include "drafting/dyspec_by_costs.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
+
+#include "drafting/proposer.h"
 
 namespace coppice {
 
@@ -27,9 +31,23 @@ void DyspecByCosts::begin(const GrowthLimits& limits, TokenId root) {
   values_.reset();
   open_.assign(1, {1.0, 1.0, 1, 0, 1});
   seen_.assign(1, std::nullopt);
+  proposed_.assign(1, {});
+  proposals_.assign(1, -1);
   source_ = nullptr;
+  if (limits.proposer != nullptr) limits.proposer->begin();
   if (limits.common == nullptr) alone_.begin(limits.max_size);
   group().trees_.push_back(this);
+}
+
+// Where something is proposed, the draft's first pass has to pay beside it.
+void DyspecByCosts::propose(DraftSource& source) {
+  if (wanted_.empty()) return;
+  revalue(0, source);
+  if (limits_.drafts && proposals_[0] < 0) return;
+  wanted_.clear();
+  source_ = &source;
+  group().taken_ = true;
+  if (limits_.common == nullptr) alone_.grow();
 }
 
 void DyspecByCosts::take(DraftSource& source) {
@@ -61,37 +79,89 @@ void DyspecByCosts::revalue(std::int32_t node, DraftSource& source) {
   const auto n = static_cast<std::size_t>(node);
   OpenPosition& at = open_[n];
   at.value = 0.0;
-  if (at.depth > limits_.max_depth || at.rank > last_rank_) return;
+  proposals_[n] = -1;
+  if (at.depth > limits_.max_depth) return;
   at.reach = limits_.worth * values_.reach(node);
-  if (at.passes > 0) {
+  const bool may_branch = last_rank_ > 0 || children(node) == 0;
+  if (at.rank > last_rank_ || !may_branch || !limits_.drafts) {
+    seen_[n] = std::nullopt;
+  } else if (at.passes > 0) {
     at.value = at.reach * calibration_.position(at.rank, at.depth);
   } else if (looks_) {
-    seen_[n] = source.child(arena_, node, at.rank);
+    if (!seen_[n]) seen_[n] = source.child(arena_, node, children(node));
     if (seen_[n]) at.value = limits_.worth * values_.child(node, at.rank, *seen_[n]);
   } else {
     const double share = source.expected_share(node);
     at.value = at.reach * (share < 0.0 ? calibration_.position(at.rank, at.depth)
                                        : calibration_.child(at.rank, share));
   }
+  if (limits_.proposer != nullptr && may_branch) revalue_proposal(node);
+}
+
+void DyspecByCosts::revalue_proposal(std::int32_t node) {
+  const auto n = static_cast<std::size_t>(node);
+  const auto found = limits_.proposer->next(arena_, node, seen_[n] ? seen_[n]->token : -1);
+  if (!found) return;
+  const OpenPosition& at = open_[n];
+  proposals_[n] = found->token;
+  proposed_[n] = {limits_.worth * values_.certain(node, found->chance),
+                  at.reach,
+                  at.depth,
+                  0,
+                  0,
+                  0,
+                  true,
+                  found->follow};
+}
+
+void DyspecByCosts::take_proposal(std::int32_t parent) {
+  const auto p = static_cast<std::size_t>(parent);
+  const TokenId token = proposals_[p];
+  const OpenPosition at = proposed_[p];
+  arena_.add_certain(parent, token, children(parent), at.value / limits_.worth,
+                     at.reach > 0.0 ? at.value / at.reach : 0.0);
+  source_->exclude(parent, token);
+  added(parent, *source_);
+}
+
+// The arena's last node, a child of `parent`, takes its place among open positions.
+void DyspecByCosts::added(std::int32_t parent, DraftSource& source) {
+  values_.added(arena_);
+  open_.push_back({0.0, 0.0, open_[static_cast<std::size_t>(parent)].depth + 1, 0, 1});
+  seen_.emplace_back();
+  proposed_.emplace_back();
+  proposals_.push_back(-1);
+  revalue(arena_.size(), source);
+  revalue(parent, source);
+}
+
+// With those above it, which a proposed node may not have had evaluated.
+void DyspecByCosts::want(std::int32_t node) {
+  if (open_[0].passes > 0) {  // the root has a pass of its own
+    wanted_.assign(1, 0);
+    return;
+  }
+  const auto at = std::lower_bound(wanted_.begin(), wanted_.end(), node);
+  if (at != wanted_.end() && *at == node) return;
+  wanted_.insert(at, node);
+  const std::int32_t parent = arena_.parent[static_cast<std::size_t>(node)];
+  if (parent >= 0 && open_[static_cast<std::size_t>(parent)].passes > 0) want(parent);
 }
 
 // False: there is none.
 bool DyspecByCosts::draw(std::int32_t parent, DraftSource& source) {
   const auto p = static_cast<std::size_t>(parent);
   const OpenPosition at = open_[p];
-  const auto drawn = looks_ ? seen_[p] : source.child(arena_, parent, at.rank);
+  const auto drawn = looks_ ? std::exchange(seen_[p], std::nullopt)
+                            : source.child(arena_, parent, children(parent));
   if (!drawn) {
     open_[p].value = 0.0;
     return false;
   }
-  const std::int32_t node = arena_.add(parent, drawn->token, at.rank, drawn->prob,
-                                       at.value / limits_.worth, drawn->belief, drawn->uniform);
-  values_.added(arena_);
-  open_.push_back({0.0, 0.0, at.depth + 1, 0, 1});
-  seen_.emplace_back();
-  revalue(node, source);
+  arena_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.worth,
+             drawn->belief, drawn->uniform);
   ++open_[p].rank;
-  revalue(parent, source);
+  added(parent, source);
   return true;
 }
 

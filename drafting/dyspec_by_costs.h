@@ -29,12 +29,14 @@ class DyspecByCosts final : public DraftPolicy {
   std::string name() const override { return name_; }
 
   void begin(const GrowthLimits& limits, TokenId root) override;
+  void propose(DraftSource& source) override;
   void take(DraftSource& source) override;
   void finish(TokenTree& tree) override;
 
   /// Of a tree within these limits, before its root is evaluated.
   TreeOutlook outlook(const GrowthLimits& limits) const {
-    return {&calibration_, limits.max_size, limits.max_depth, last_rank_, limits.worth};
+    return {&calibration_, limits.max_size, limits.max_depth,
+            last_rank_,    limits.worth,    limits.drafts};
   }
 
  private:
@@ -44,8 +46,16 @@ class DyspecByCosts final : public DraftPolicy {
   bool grows() const { return source_ != nullptr; }
   bool has_room() const { return arena_.size() < limits_.max_size; }
   void revalue(std::int32_t node, DraftSource& source);
+  void revalue_proposal(std::int32_t node);
   bool draw(std::int32_t parent, DraftSource& source);
   bool draw(std::int32_t parent) { return draw(parent, *source_); }
+  void take_proposal(std::int32_t parent);
+  void added(std::int32_t parent, DraftSource& source);
+  void want(std::int32_t node);
+  bool has_proposals() const { return limits_.proposer != nullptr; }
+  std::int32_t children(std::int32_t node) const {
+    return open_[static_cast<std::size_t>(node)].rank + values_.certain_children(node);
+  }
 
   const char* name_;
   const AcceptanceCalibration& calibration_;
@@ -55,9 +65,12 @@ class DyspecByCosts final : public DraftPolicy {
   PositionValues values_;
   std::vector<OpenPosition> open_;               ///< by node: of its next child
   std::vector<std::optional<DrawnChild>> seen_;  ///< these children, where it looks at them
+  std::vector<OpenPosition> proposed_;           ///< by node: of the next child that is proposed
+  std::vector<TokenId> proposals_;               ///< these children
   std::vector<std::int32_t> kept_;
   TreePart part_;
-  DraftSource* source_ = nullptr;  ///< null until the root is evaluated, and once this has failed
+  /// Null until the root is evaluated, or something was proposed, and once this has failed.
+  DraftSource* source_ = nullptr;
 };
 
 }  // namespace coppice

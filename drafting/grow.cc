@@ -28,8 +28,12 @@ void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
 void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, CommonGrowth* common) {
   const auto wants_some = [](const GrowingText& text) { return !text.wanted().empty(); };
   for (GrowingText& text : texts) {
-    note_failure(text, [&] { text.policy.begin(text.limits, text.tree.token[0]); });
+    note_failure(text, [&] {
+      text.policy.begin(text.limits, text.tree.token[0]);
+      if (text.limits.proposer != nullptr) text.policy.propose(text.source);
+    });
   }
+  if (common != nullptr) common->grow();
   while (std::any_of(texts.begin(), texts.end(), wants_some)) {
     passes.evaluate(texts);
     for (GrowingText& text : texts) {

@@ -59,6 +59,7 @@ class HostSamplerWith final : public HostDraftSampler {
     drawer_.ready(node);
   }
 
+  void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override {
     return drawer_.child(arena, node, rank);

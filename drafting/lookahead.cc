@@ -61,15 +61,20 @@ void Lookahead::take() {
   heap_.pop_back();
   const TreeOutlook& tree = trees_[static_cast<std::size_t>(at.tree)];
   const bool has_deeper = at.depth < tree.most_depth;
-  taken_.push_back({at.value, at.tree, at.passes, at.passes > 0 && at.rank == 0, has_deeper});
-  if (at.rank < tree.last_rank) {
+  taken_.push_back({at.value, at.tree, at.passes, at.passes > 0 && at.rank == 0 && !at.certain,
+                    has_deeper && tree.drafts});
+  // The draft model's next child of the same node is offered by itself.
+  if (at.rank < tree.last_rank && !at.certain) {
     const double reach = at.reach - at.value;
     const double value = reach * tree.calibration->position(at.rank + 1, at.depth);
     offer({std::min(at.value, value), reach, at.depth, at.rank + 1, at.passes, at.tree});
   }
-  if (has_deeper) {
+  if (has_deeper && tree.drafts) {
     offer({at.value * tree.calibration->position(0, at.depth + 1), at.value, at.depth + 1, 0,
            at.passes + 1, at.tree});
+  }
+  if (has_deeper && at.follow > 0.0) {
+    offer({at.value * at.follow, at.value, at.depth + 1, 0, at.passes, at.tree, true, at.follow});
   }
 }
 

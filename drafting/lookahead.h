@@ -22,6 +22,7 @@ struct TreeOutlook {
   std::int32_t most_depth = 0;                ///< of a node
   std::int32_t last_rank = last_useful_rank;  ///< of a node among its siblings
   double worth = 1.0;                         ///< of a token, against other trees'
+  bool drafts = true;                         ///< nodes may have children of the draft model
 };
 
 /// A position that growth may fill next, and what is expected of it.
@@ -32,6 +33,9 @@ struct OpenPosition {
   std::int32_t rank = 0;    ///< of the child among its siblings
   std::int32_t passes = 0;  ///< draft passes that it takes: 1 if its parent is not evaluated
   std::int32_t tree = 0;    ///< whose position it is
+  /// Its child is known, for it was proposed and is not to be drawn.
+  bool certain = false;
+  double follow = 0.0;  ///< then, of a proposal below it: that it is accepted, once this is
 };
 
 /// The growth that pays best.

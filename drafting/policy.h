@@ -13,6 +13,7 @@
 namespace coppice {
 
 class CommonGrowth;
+class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
 /// may still be dropped, so under sampled rejection none biases the output.
@@ -23,6 +24,9 @@ struct GrowthLimits {
   /// Where trees grow together (drafting/common_growth.h): for policies that go by costs.
   CommonGrowth* common = nullptr;
   double worth = 1.0;  ///< there, of this text's tokens against others'
+  /// For the policies that go by values: proposes children beside the draft model's. Null: none.
+  Proposer* proposer = nullptr;
+  bool drafts = true;  ///< the draft model has a part in the tree
 };
 
 /// A tree between two rounds.
@@ -44,7 +48,9 @@ class DraftPolicy {
 
   /// Starts a tree: of its root alone, which is wanted if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);
-  /// Good until the next call of begin() or take().
+  /// After begin() with a proposer: draws what needs no pass. `source` lasts as long as the tree.
+  virtual void propose(DraftSource& /*source*/) {}
+  /// Good until the next call of begin(), propose() or take().
   virtual Growth growth() const { return {arena_, wanted_}; }
   /// The nodes wanted have been evaluated.
   virtual void take(DraftSource& source) = 0;

@@ -19,6 +19,7 @@ namespace coppice {
 ///
 ///                          DySpec                     calibrated
 ///   e(child)               e(node) D(child)           e(node) r(node) child(rank, share, u)
+///   e(proposed child)      e(node) r(node) chance     the same
 ///   r(node)                1 - sum of children's D    product of 1 - child(...)
 ///   value of a position    e(node) r(node)            e(node) r(node) child(rank, s)
 ///
@@ -40,7 +41,7 @@ class PositionValues {
       : calibration_(calibration), looks_ahead_(looks_ahead) {}
 
   /// A tree of its root alone.
-  void reset() { nodes_.assign(1, {1.0, 1.0, 0.0}); }
+  void reset() { nodes_.assign(1, Node{}); }
   /// Whether expected shares say anything here, and whether the source of this tree knows them:
   /// values of positions may then be as large as those of children that are certain to the draft.
   bool asks_for_shares() const { return calibration_ != nullptr && !looks_ahead_; }
@@ -59,10 +60,17 @@ class PositionValues {
     return std::min(nodes_[i].estimate * chance_before(0, tree.depth[i] + 1, share), tree.value[i]);
   }
 
+  /// The same of the root, as it is: to be compared with what is proposed there.
+  double first_of_root(const TokenTree& tree, double share) const {
+    return chance_before(0, tree.depth[0] + 1, share);
+  }
+
   /// Estimate of a child that is drawn and not added, of the next rank.
   double child(std::int32_t parent, std::int32_t rank, const DrawnChild& drawn) const {
     const auto i = static_cast<std::size_t>(parent);
-    if (calibration_ == nullptr) return nodes_[i].estimate * static_cast<double>(drawn.prob);
+    if (calibration_ == nullptr) {
+      return nodes_[i].estimate * nodes_[i].certain_refused * static_cast<double>(drawn.prob);
+    }
     return nodes_[i].estimate * nodes_[i].refused *
            chance_of(parent, rank, drawn.belief < 0.0f ? drawn.prob : drawn.belief, drawn.uniform);
   }
@@ -75,18 +83,33 @@ class PositionValues {
     const std::int32_t parent = tree.parent[n];
     Node& above = nodes_[static_cast<std::size_t>(parent)];
     double estimate = 0.0;
-    if (calibration_ == nullptr) {
+    if (tree.is_certain(node)) {
+      const auto accepted = static_cast<double>(tree.belief[n]);
+      estimate = above.estimate * above.refused * accepted;
+      above.refused *= 1.0 - accepted;
+      above.certain_refused *= 1.0 - accepted;
+      ++above.certain;
+    } else if (calibration_ == nullptr) {
       const auto prob = static_cast<double>(tree.draft_prob[n]);
-      estimate = above.estimate * prob;
+      estimate = above.estimate * above.certain_refused * prob;
       above.drawn += prob;
-      above.refused = std::max(0.0, 1.0 - above.drawn);
+      above.refused = above.certain_refused * std::max(0.0, 1.0 - above.drawn);
     } else {
-      const double accepted = chance_of(parent, tree.rank[n], tree.belief[n], tree.uniform[n]);
+      const double accepted =
+          chance_of(parent, tree.rank[n] - above.certain, tree.belief[n], tree.uniform[n]);
       estimate = above.estimate * above.refused * accepted;
       above.drawn += static_cast<double>(tree.belief[n]);
       above.refused *= 1.0 - accepted;
     }
-    nodes_.push_back({estimate, 1.0, 0.0});
+    Node added;
+    added.estimate = estimate;
+    nodes_.push_back(added);
+  }
+  /// Estimate of a proposed child of this chance.
+  double certain(std::int32_t parent, double chance) const { return reach(parent) * chance; }
+  /// Children of a node that no distribution proposed.
+  std::int32_t certain_children(std::int32_t node) const {
+    return nodes_[static_cast<std::size_t>(node)].certain;
   }
 
   /// Of the position of this rank under `parent`, the next one; `value` is the previous one's.
@@ -106,9 +129,11 @@ class PositionValues {
 
  private:
   struct Node {
-    double estimate;  // that it is accepted
-    double refused;   // that all its children so far are, once it is accepted
-    double drawn;     // D, or belief, of its children so far
+    double estimate = 1.0;         // that it is accepted
+    double refused = 1.0;          // that all its children so far are, once it is accepted
+    double drawn = 0.0;            // D, or belief, of its children so far
+    double certain_refused = 1.0;  // that those from no distribution are
+    std::int32_t certain = 0;      // their number
   };
 
   /// Of a child that is not drawn yet.

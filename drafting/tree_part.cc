@@ -12,6 +12,7 @@ void TreePart::copy(const TokenTree& whole, std::span<const std::int32_t> nodes,
     index_[i] = part.add(index_[parent], whole.token[i], children_[parent]++, whole.draft_prob[i],
                          whole.value[i], whole.belief[i], whole.uniform[i]);
     part.source.back() = whole.source[i];
+    part.origin.back() = whole.origin[i];
   }
 }
 

@@ -23,12 +23,22 @@ namespace coppice {
 ///   }
 ///   sample from max(T - state.scale D, 0) if state.has_residual(), else from T
 ///
+/// A child y that comes from no distribution is as one drawn from the one-hot distribution at y,
+/// which D has no part in: it is accepted with probability R(y), and its rejection leaves R without
+/// y. That T - c D may be positive there is why masses and samples are then taken without it: T(y)
+/// counts as 0. D counts y as drawn, for no later child is y: accepts_certain() and
+/// reject_certain() take the places of accepts() and reject(), with D(y) = 0 while no child was
+/// drawn from D.
+///
 /// Exact but for rounding. T and D sum to 1 only within float rounding, which shifts the law by at
 /// most |sum T - 1| + |sum D - 1|, as much as rounding moves T itself.
 struct NodeRejection {
   /// A residual mass of this size or less is rounding: T - c D is computed in double. A rejection
   /// that leaves no more has a probability of that size, and T itself serves.
   static constexpr double no_mass = 1e-12;
+
+  /// For planted faults: whether a refused child from no distribution leaves the residual.
+  static constexpr bool certain_leave = true;
 
   double scale = 0.0;          ///< c; above 0 once a child has been rejected
   double residual_left = 1.0;  ///< Z
@@ -48,6 +58,12 @@ struct NodeRejection {
     scale += residual_left / draft_left(draft_prob);
     draft_drawn += draft_prob;
   }
+
+  /// The same of a child from no distribution.
+  COPPICE_HOST_DEVICE bool accepts_certain(double u, double target_prob, double draft_prob) const {
+    return u * residual_left < target_prob - scale * draft_prob;
+  }
+  COPPICE_HOST_DEVICE void reject_certain(double draft_prob) { draft_drawn += draft_prob; }
 
   /// Masses of max(T - scale D, 0) and of D, after a rejection. The latter never changes.
   COPPICE_HOST_DEVICE void note_masses(double residual, double draft) {

@@ -58,6 +58,16 @@ struct CarelessRejection : NodeRejection {
   bool has_residual() const { return residual_left > 1e-2; }
 };
 
+/// D is not told of children from no distribution.
+struct UntoldRejection : NodeRejection {
+  void reject_certain(double) {}
+};
+
+/// Children from no distribution may be written after they were refused.
+struct RepeatingRejection : NodeRejection {
+  static constexpr bool certain_leave = false;
+};
+
 /// Judges a tree whose siblings have been brought into the order of their tokens.
 class OrderLost final : public AcceptanceRule {
  public:
@@ -98,6 +108,12 @@ std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault,
     case JudgingFault::small_residual_is_target:
       return std::make_unique<RejectionRule<Decisions, CarelessRejection>>(
           decide, "rejection, residual below 1% replaced by the target");
+    case JudgingFault::draft_keeps_looked_up:
+      return std::make_unique<RejectionRule<Decisions, UntoldRejection>>(
+          decide, "rejection, looked-up tokens stay in the draft");
+    case JudgingFault::residual_keeps_looked_up:
+      return std::make_unique<RejectionRule<Decisions, RepeatingRejection>>(
+          decide, "rejection, looked-up tokens stay in the residual");
     case JudgingFault::accepts_at_zero:
       return with("rejection, accepts at probability 0");
     case JudgingFault::siblings_share_uniform:

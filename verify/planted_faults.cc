@@ -23,6 +23,7 @@ void OrderLost::judge(const TokenTree& tree, TargetSource& target, const Distrib
     sorted.add(place[static_cast<std::size_t>(tree.parent[i])], tree.token[i], tree.rank[i],
                tree.draft_prob[i], tree.value[i]);
     sorted.source.back() = tree.source[i];
+    sorted.origin.back() = tree.origin[i];
   }
   class Sorted final : public TargetSource {
    public:

@@ -15,6 +15,8 @@ enum class JudgingFault {
   residual_shares_draft_noise,  ///< the residual is sampled with the uniform that drew rank 0
   sibling_order_lost,           ///< children are judged in token order
   declared_is_not_sampled,      ///< judged by the square root of D, renormalised
+  draft_keeps_looked_up,        ///< D' keeps the mass of refused children from no distribution
+  residual_keeps_looked_up,     ///< and so does the residual
 };
 
 /// make_rejection_rule() with a fault.

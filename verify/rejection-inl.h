@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/decisions.h"
 #include "kernels/logits.h"
@@ -51,18 +52,29 @@ class RejectionRule final : public AcceptanceRule {
           decide_(bonus_at, [&](double u) { return sample_inverse_cdf(target_probs, u); });
       return -1;
     }
-    const std::span<const float> draft_probs =
-        draft.row(tree.source[static_cast<std::size_t>(node)]);
+    // A node whose children all came from no distribution may have no D: scale stays 0.
+    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
+    const bool has_draft = draft.has(source);
+    const std::span<const float> draft_probs = has_draft ? draft.row(source) : target_probs;
     Node state;
     for (std::uint64_t rank = 0; child >= 0; child = links_.next_sibling(child), ++rank) {
       const auto token = static_cast<std::size_t>(tree.token[static_cast<std::size_t>(child)]);
       const double target_prob = static_cast<double>(target_probs[token]);
-      const double draft_prob = static_cast<double>(draft_probs[token]);
+      const double draft_prob = has_draft ? static_cast<double>(draft_probs[token]) : 0.0;
       const RandomAddress at{RandomStream::accept, key, node_key, rank};
-      if (decide_(at, [&](double u) { return state.accepts(u, target_prob, draft_prob); })) {
+      const bool certain = tree.is_certain(child);
+      if (decide_(at, [&](double u) {
+            return certain ? state.accepts_certain(u, target_prob, draft_prob)
+                           : state.accepts(u, target_prob, draft_prob);
+          })) {
         return child;
       }
-      state.reject(draft_prob);
+      if (certain) {
+        state.reject_certain(draft_prob);
+        if (Node::certain_leave) target_probs = without(target_probs, token);
+      } else {
+        state.reject(draft_prob);
+      }
       const ResidualMass mass = residual_mass(target_probs, draft_probs, state.scale);
       state.note_masses(mass.residual, mass.draft);
       if (!state.has_residual()) break;
@@ -75,9 +87,17 @@ class RejectionRule final : public AcceptanceRule {
     return -1;
   }
 
+  // T with 0 for a token, here or where it lies already. The row itself is the target's.
+  std::span<const float> without(std::span<const float> target_probs, std::size_t token) {
+    if (target_probs.data() != left_.data()) left_.assign(target_probs.begin(), target_probs.end());
+    left_[token] = 0.0f;
+    return left_;
+  }
+
   Decisions decide_;
   std::string name_;
   ChildLinks links_;
+  std::vector<float> left_;
 };
 
 }  // namespace coppice

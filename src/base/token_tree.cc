@@ -17,6 +17,7 @@ void TokenTree::reset(TokenId root_token) {
   path_prob.assign(1, 1.0);
   value.assign(1, 1.0);
   source.assign(1, 0);
+  origin.assign(1, Origin::model);
 }
 
 void TokenTree::reserve(std::int32_t nodes_wanted) {
@@ -31,6 +32,7 @@ void TokenTree::reserve(std::int32_t nodes_wanted) {
   path_prob.reserve(n);
   value.reserve(n);
   source.reserve(n);
+  origin.reserve(n);
 }
 
 std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
@@ -48,6 +50,16 @@ std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::i
   path_prob.push_back(path_prob[p] * static_cast<double>(probability));
   value.push_back(position_value);
   source.push_back(node);
+  origin.push_back(Origin::model);
+  return node;
+}
+
+std::int32_t TokenTree::add_certain(std::int32_t parent_node, TokenId node_token,
+                                    std::int32_t sibling_rank, double position_value,
+                                    double chance) {
+  const std::int32_t node =
+      add(parent_node, node_token, sibling_rank, 1.0f, position_value, static_cast<float>(chance));
+  origin.back() = Origin::lookup;
   return node;
 }
 
@@ -63,7 +75,7 @@ void TokenTree::validate(std::int32_t vocab_size) const {
   if (n == 0) broken(0, "the root is missing");
   if (parent.size() != n || depth.size() != n || rank.size() != n || draft_prob.size() != n ||
       belief.size() != n || uniform.size() != n || path_prob.size() != n || value.size() != n ||
-      source.size() != n) {
+      source.size() != n || origin.size() != n) {
     broken(0, "arrays differ in length");
   }
   if (parent[0] != -1 || depth[0] != 0) broken(0, "the root has a parent or a depth");

@@ -19,12 +19,14 @@ struct TokenTree {
   std::vector<std::int32_t> parent;  ///< node index, -1 for the root
   std::vector<std::int32_t> depth;   ///< edges from the root
   std::vector<std::int32_t> rank;    ///< place among its siblings in the order drawn, from 0
-  std::vector<float> draft_prob;     ///< D(token | path) of the processed draft distribution
+  std::vector<float> draft_prob;     ///< D(token | path) of the processed draft distribution; 1
+                                     ///< where Origin is another
   std::vector<float> belief;         ///< draft_prob, or better where the noise is known
   std::vector<float> uniform;        ///< number that will judge it; below 0: not known
   std::vector<double> path_prob;     ///< w: product of draft_prob along the path
   std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
   std::vector<std::int32_t> source;  ///< node id under which the draft evaluated it
+  std::vector<Origin> origin;        ///< model for the root
 
   /// Nodes, the root included: rows of the verify pass.
   std::int32_t nodes() const { return static_cast<std::int32_t>(token.size()); }
@@ -40,6 +42,14 @@ struct TokenTree {
   std::int32_t add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
                    float probability, double position_value, float believed = -1.0f,
                    float judged_by = -1.0f);
+
+  /// Appends a node that no distribution proposed, in the same way. Its draft_prob is 1 and its
+  /// belief `chance`, the estimate that it is the target's token.
+  std::int32_t add_certain(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
+                           double position_value, double chance);
+  bool is_certain(std::int32_t node) const {
+    return origin[static_cast<std::size_t>(node)] != Origin::model;
+  }
 
   /// Deepest node's depth.
   std::int32_t height() const;

@@ -17,4 +17,10 @@ enum class ChildDraw {
   coupled,  ///< largest log D + shared Gumbel noise first (coupled acceptance)
 };
 
+/// Who proposed a tree's node.
+enum class Origin : std::uint8_t {
+  model,   ///< drawn from the draft model's distribution
+  lookup,  ///< read from a text: certain, for it comes from no distribution
+};
+
 }  // namespace coppice

@@ -35,9 +35,11 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << name_of(c.weights) << (c.coupled ? " coupled" : " greedy");
 }
 
-/// Of each turn two prompts, or one where only storage differs from cases that have two.
+/// Of each turn two prompts, or one where only storage or rounding differs from cases that have
+/// two.
 int prompts_of(const Case& c) {
-  return c.kv_dtype == KvDtype::automatic && c.weights == WeightRounding::keep ? 16 : 8;
+  const bool stored_alike = c.kv_dtype == KvDtype::automatic && c.weights == WeightRounding::keep;
+  return stored_alike && c.dtype != CpuDtype::bf16 ? 16 : 8;
 }
 
 const std::vector<Speculation> turns = {

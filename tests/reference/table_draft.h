@@ -82,6 +82,7 @@ class TableDraft final : public TextDraft {
   void forget(std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) live.erase(node);
   }
+  void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override {
     auto drawn = drawer_.child(arena, node, rank);

@@ -25,6 +25,7 @@
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
 #include "reference/exact_law.h"
+#include "reference/table_proposer.h"
 #include "verify/rejection-inl.h"
 
 namespace coppice::losslessness_test {
@@ -181,6 +182,52 @@ TEST(Losslessness, RejectionForEveryPairAndPolicy) {
     }
   }
   EXPECT_GT(accepted, 4.9);  // a chain of 4, always accepted
+}
+
+// Children that come from no distribution: before those that are drawn, between them, below nodes
+// that no pass has evaluated, and alone.
+TEST(Losslessness, ProposedChildren) {
+  const FixedPrices prices;
+  const BucketPrices in_buckets;
+  Summary summary;
+  auto pairs = testing::exact_pairs();
+  double accepted = 0.0;
+  std::int64_t proposed_beside_drawn = 0;
+  for (ExactPair& pair : pairs) {
+    for (const std::uint64_t seed : {1u, 2u, 3u}) {
+      testing::TableProposer proposer(pair.target.vocab(), seed, seed);
+      std::vector<Grown> all;
+      const auto add = [&](std::string name, std::unique_ptr<DraftPolicy> policy,
+                           testing::LimitsRule limits, bool drafts = true, std::int32_t cells = 0) {
+        all.push_back({std::move(name), std::move(policy),
+                       testing::proposing(std::move(limits), proposer, drafts), cells});
+      };
+      add("dyspec 4", make_dyspec_policy(), fixed(4));
+      add("dyspec 5, value 0.2", make_dyspec_policy(), fixed(5, 9, 0.2));
+      add("calibrated 4", make_dyspec_policy({&learned()}), fixed(4));
+      add("calibrated 4, depth 2", make_dyspec_policy({&learned()}), fixed(4, 2));
+      add("by costs", make_dyspec_policy({&learned(), &prices}), fixed(4));
+      add("by costs in buckets", make_dyspec_policy({&learned(), &in_buckets}), fixed(4));
+      add("by costs in buckets, depth 2", make_dyspec_policy({&learned(), &in_buckets}),
+          fixed(4, 2));
+      add("chain, by costs", make_chain_policy({&learned(), &prices}), fixed(4));
+      add("no draft, dyspec 4", make_dyspec_policy(), fixed(4), false);
+      add("no draft, by costs", make_dyspec_policy({&learned(), &prices}), fixed(4), false);
+      add("no draft, chain 3", make_chain_policy(), fixed(3), false);
+      if (pair.target.vocab() <= 3) {
+        add("seeing", make_dyspec_policy({&learned()}), fixed(3), true, 2);
+        add("seeing, by costs", make_dyspec_policy({&learned(), &prices}), fixed(3), true, 2);
+      }
+      for (const Grown& grown : all) {
+        const LawError error = rejection_error(pair, grown);
+        summary.add(pair.name + ", proposed " + std::to_string(seed) + ", " + grown.name, error);
+        accepted = std::max(accepted, error.accepted_length);
+        if (error.largest_tree > 2) ++proposed_beside_drawn;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 3.0);
+  EXPECT_GT(proposed_beside_drawn, 100);
 }
 
 // The draft's rows too are processed, by other parameters where it likes.

@@ -22,6 +22,7 @@
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
 #include "reference/oracle.h"
+#include "reference/table_proposer.h"
 #include "reference/wrapped_policy.h"
 #include "verify/planted_faults-inl.h"
 
@@ -35,7 +36,7 @@ using testing::LawError;
 
 constexpr double tolerance = 1e-12;  // losslessness_test.cc derives it
 
-struct Setup {
+struct Planted {
   DraftPolicy& policy;
   std::optional<JudgingFault> judging = std::nullopt;
   DrawingFault drawing = DrawingFault::none;
@@ -44,9 +45,12 @@ struct Setup {
   ChildDraw draw = ChildDraw::sampled;
   std::int32_t cells = 0;  // how finely growth sees the numbers that judge
   std::function<std::unique_ptr<testing::Learning>(const EnumeratedDecisions&)> learning = {};
+  std::function<std::unique_ptr<Proposer>(std::size_t vocab, const EnumeratedDecisions&)> proposer =
+      {};
+  std::int32_t depth = 1 << 20;
 };
 
-LawError error_of(ExactPair& pair, const Setup& setup) {
+LawError error_of(ExactPair& pair, const Planted& setup) {
   Enumeration enumeration;
   const EnumeratedDecisions decide(enumeration);
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
@@ -56,9 +60,11 @@ LawError error_of(ExactPair& pair, const Setup& setup) {
       setup.judging ? make_faulty_rejection_rule(*setup.judging, decide)
                     : std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
   const auto learning = setup.learning ? setup.learning(decide) : nullptr;
-  return testing::law_error(
-      enumeration, pair, drawer,
-      {setup.policy, *rule, testing::fixed(setup.size), setup.draw, setup.steps, learning.get()});
+  const auto proposer = setup.proposer ? setup.proposer(pair.target.vocab(), decide) : nullptr;
+  testing::LimitsRule limits = testing::fixed(setup.size, setup.depth);
+  if (proposer) limits = testing::proposing(limits, *proposer);
+  return testing::law_error(enumeration, pair, drawer,
+                            {setup.policy, *rule, limits, setup.draw, setup.steps, learning.get()});
 }
 
 // One whose trees hang on the numbers, of two cells each.
@@ -75,7 +81,7 @@ AcceptanceCalibration heeding_numbers() {
 
 // Looks through the pairs to the first whose law is off by more than rounding ever is; without
 // the fault that pair's law is the target's. Returns what was found.
-LawError expect_caught(const std::string& fault, const Setup& setup) {
+LawError expect_caught(const std::string& fault, const Planted& setup) {
   constexpr double far_off = 1e-6;
   static auto pairs = testing::exact_pairs();
   LawError error;
@@ -86,10 +92,17 @@ LawError expect_caught(const std::string& fault, const Setup& setup) {
     if (error.largest < far_off) continue;
     std::cout << fault << ": " << pair.name << " " << error.text() << "\n";
     const AcceptanceCalibration calibration = heeding_numbers();
-    const auto correct_policy = make_dyspec_policy({setup.cells > 0 ? &calibration : nullptr});
-    const LawError correct =
-        error_of(pair, {*correct_policy, std::nullopt, DrawingFault::none, setup.size, setup.steps,
-                        ChildDraw::sampled, setup.cells});
+    const bool calibrated = setup.cells > 0 || setup.proposer;
+    const auto correct_policy = make_dyspec_policy({calibrated ? &calibration : nullptr});
+    Planted without{*correct_policy, std::nullopt,       DrawingFault::none, setup.size,
+                    setup.steps,     ChildDraw::sampled, setup.cells};
+    without.depth = setup.depth;
+    if (setup.proposer) {
+      without.proposer = [](std::size_t vocab, const EnumeratedDecisions&) {
+        return std::make_unique<testing::TableProposer>(vocab, 2, 2);
+      };
+    }
+    const LawError correct = error_of(pair, without);
     EXPECT_LE(correct.largest, tolerance) << "without " << fault << ": " << correct.text();
     EXPECT_FALSE(correct.address_shared) << "without " << fault;
     return error;
@@ -121,6 +134,114 @@ INSTANTIATE_TEST_SUITE_P(All, JudgingFaults,
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
+
+// --- proposed children ------------------------------------------------------------------------
+
+std::unique_ptr<Proposer> table_proposer(std::size_t vocab, const EnumeratedDecisions&) {
+  return std::make_unique<testing::TableProposer>(vocab, 2, 2);
+}
+
+class ProposalFaults : public ::testing::TestWithParam<JudgingFault> {};
+
+TEST_P(ProposalFaults, IsCaught) {
+  const AcceptanceCalibration calibration;
+  const auto policy = make_dyspec_policy({&calibration});
+  Planted setup{*policy, GetParam()};
+  setup.proposer = table_proposer;
+  setup.depth = 2;  // so that proposed children have siblings
+  expect_caught(make_faulty_rejection_rule(GetParam())->name(), setup);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ProposalFaults,
+                         ::testing::Values(JudgingFault::draft_keeps_looked_up,
+                                           JudgingFault::residual_keeps_looked_up,
+                                           JudgingFault::siblings_share_uniform,
+                                           JudgingFault::sibling_order_lost),
+                         [](const auto& of) {
+                           std::string name = make_faulty_rejection_rule(of.param)->name();
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
+// Knows what the text will be: it proposes a token only where the number that judges it is above a
+// half.
+class Clairvoyant final : public Proposer {
+ public:
+  Clairvoyant(std::size_t vocab, EnumeratedDecisions decide)
+      : proposer_(vocab, 2, 2), decide_(std::move(decide)) {}
+  void begin() override {}
+  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override {
+    std::vector<std::int32_t> ranks;
+    for (std::int32_t n = node; n > 0; n = arena.parent[static_cast<std::size_t>(n)]) {
+      ranks.push_back(arena.rank[static_cast<std::size_t>(n)]);
+    }
+    std::uint64_t key = root_node_key;
+    for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
+      key = EnumeratedDecisions::child_key(key, *rank);
+    }
+    const auto children = std::count(arena.parent.begin(), arena.parent.end(), node);
+    const RandomAddress at{
+        RandomStream::accept, {1, 2, 0, 2}, key, static_cast<std::uint64_t>(children)};
+    if (!decide_.look(at, [](double u) { return u > 0.5; })) return std::nullopt;
+    return proposer_.next(arena, node, but);
+  }
+
+ private:
+  testing::TableProposer proposer_;
+  EnumeratedDecisions decide_;
+};
+
+TEST(ProposalFaults, LookingAtTheNumberThatWillJudge) {
+  const AcceptanceCalibration calibration;
+  const auto policy = make_dyspec_policy({&calibration});
+  Planted setup{*policy};
+  setup.size = 2;
+  setup.proposer = [](std::size_t vocab, const EnumeratedDecisions& decide) {
+    return std::make_unique<Clairvoyant>(vocab, decide);
+  };
+  expect_caught("a proposer that sees the number", setup);
+}
+
+// The draft may draw what was proposed, again.
+TEST(ProposalFaults, DraftIsNotTold) {
+  class Untold final : public DraftPolicy {
+   public:
+    Untold() : policy_(make_dyspec_policy({&calibration_})) {}
+    std::string name() const override { return "untold"; }
+    void begin(const GrowthLimits& limits, TokenId root) override { policy_->begin(limits, root); }
+    Growth growth() const override { return policy_->growth(); }
+    void take(DraftSource& source) override {
+      Deaf deaf(source);
+      policy_->take(deaf);
+    }
+    void finish(TokenTree& tree) override { policy_->finish(tree); }
+
+   private:
+    // Ranks still count; the token is one that D never has.
+    class Deaf final : public DraftSource {
+     public:
+      explicit Deaf(DraftSource& source) : source_(source) {}
+      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+                                      std::int32_t rank) override {
+        std::int32_t drawn = rank;
+        for (std::size_t n = 1; n < arena.token.size(); ++n) {
+          if (arena.parent[n] == node && arena.is_certain(static_cast<std::int32_t>(n))) --drawn;
+        }
+        return source_.child(arena, node, drawn);
+      }
+      double expected_share(std::int32_t node) override { return source_.expected_share(node); }
+
+     private:
+      DraftSource& source_;
+    };
+    const AcceptanceCalibration calibration_;
+    std::unique_ptr<DraftPolicy> policy_;
+  } policy;
+  Planted setup{policy};
+  setup.proposer = table_proposer;
+  setup.depth = 2;  // so that proposed children have siblings
+  expect_caught("the draft is not told of proposals", setup);
+}
 
 TEST(DrawingFaults, NodesOfEqualDepthShareNoise) {
   const auto policy = make_dyspec_policy();
@@ -216,8 +337,9 @@ class LearnsFromNumbers final : public testing::Learning {
   const EnumeratedDecisions decide_;
 };
 
-Setup two_learning_steps(DraftPolicy& policy, AcceptanceCalibration& calibration, bool too_early) {
-  Setup setup{policy, std::nullopt, DrawingFault::none, 2, 2, ChildDraw::sampled, 2};
+Planted two_learning_steps(DraftPolicy& policy, AcceptanceCalibration& calibration,
+                           bool too_early) {
+  Planted setup{policy, std::nullopt, DrawingFault::none, 2, 2, ChildDraw::sampled, 2};
   setup.learning = [&calibration, too_early](const EnumeratedDecisions& decide) {
     return std::make_unique<LearnsFromNumbers>(calibration, too_early, decide);
   };

@@ -1,0 +1,157 @@
+#include "drafting/lookup.h"
+
+#include <algorithm>
+
+namespace coppice {
+namespace {
+
+// Before anything is judged: of texts that repeat themselves now and then. Shares below a half and
+// second followers are held to less.
+constexpr std::array<double, 6> usual_chance = {0.1, 0.2, 0.35, 0.5, 0.65, 0.8};
+constexpr double usual_weight = 4.0;
+constexpr double rare_share = 0.5;  ///< of occurrences: less than that is a class of its own
+constexpr double kept_of_texts = 0.8;
+constexpr double most_of_texts = 200.0;  ///< observations that earlier texts count for
+
+std::size_t class_of_length(std::int32_t length) {
+  if (length <= 2) return static_cast<std::size_t>(std::max(length, 1) - 1);
+  if (length <= 4) return 2;
+  if (length <= 8) return 3;
+  return length <= 16 ? 4 : 5;
+}
+
+}  // namespace
+
+// --- what is learned --------------------------------------------------------------------------
+
+std::size_t LookupCalibration::class_of(std::int32_t length, double share, bool first) {
+  return 4 * class_of_length(length) + (first ? 0 : 2) + (share < rare_share ? 1 : 0);
+}
+
+double LookupCalibration::chance(std::size_t of) const {
+  double usual = usual_chance[of / 4];
+  if (of % 4 != 0) usual *= 0.4;
+  const Count& count = counts_[of];
+  return (count.accepted + usual_weight * usual) / (count.seen + usual_weight);
+}
+
+void LookupCalibration::observe(std::size_t of, bool accepted) {
+  counts_[of].accepted += accepted ? 1.0 : 0.0;
+  counts_[of].seen += 1.0;
+}
+
+void LookupCalibration::expect(const LookupCalibration& others) {
+  counts_ = others.counts_;
+  for (Count& count : counts_) {
+    const double left = std::min(1.0, 20.0 / std::max(count.seen, 1.0));  // texts differ
+    count.accepted *= left;
+    count.seen *= left;
+  }
+  started_ = counts_;
+}
+
+void LookupCalibration::add(const LookupCalibration& text) {
+  for (std::size_t c = 0; c < counts_.size(); ++c) {
+    Count& count = counts_[c];
+    const double seen = text.counts_[c].seen - text.started_[c].seen;
+    if (seen <= 0.0) continue;
+    count.accepted =
+        kept_of_texts * count.accepted + text.counts_[c].accepted - text.started_[c].accepted;
+    count.seen = kept_of_texts * count.seen + seen;
+    const double left = std::min(1.0, most_of_texts / count.seen);
+    count.accepted *= left;
+    count.seen *= left;
+  }
+}
+
+// --- what is proposed -------------------------------------------------------------------------
+
+void LookupProposer::follow(std::span<const TokenId> tokens) {
+  for (const TokenId token : tokens.subspan(static_cast<std::size_t>(followed_))) {
+    own_.append(token);
+    if (others_ != nullptr) end_of_others_ = others_->then(end_of_others_, token);
+  }
+  followed_ = static_cast<std::int32_t>(tokens.size());
+}
+
+void LookupProposer::begin() {
+  nodes_.assign(1, {own_.end(), end_of_others_, true});
+  proposed_.clear();
+}
+
+const LookupProposer::Node& LookupProposer::node(const TokenTree& arena, std::int32_t node) {
+  const auto n = static_cast<std::size_t>(node);
+  if (nodes_.size() <= n) nodes_.resize(arena.token.size());
+  if (!nodes_[n].known) {
+    const Node above = this->node(arena, arena.parent[n]);
+    Node& at = nodes_[n];
+    at.own = own_.then(above.own, arena.token[n]);
+    if (others_ != nullptr) at.others = others_->then(above.others, arena.token[n]);
+    at.known = true;
+  }
+  return nodes_[n];
+}
+
+bool LookupProposer::has_child(const TokenTree& arena, std::int32_t node, TokenId token) {
+  for (auto child = static_cast<std::size_t>(node) + 1; child < arena.token.size(); ++child) {
+    if (arena.parent[child] == node && arena.token[child] == token) return true;
+  }
+  return false;
+}
+
+std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_t node_id,
+                                             TokenId but) {
+  const Node at = node(arena, node_id);
+  struct Text {
+    const SuffixIndex* index;
+    SuffixIndex::Match match;
+  };
+  std::array<Text, 2> texts = {{{&own_, at.own}, {others_, at.others}}};
+  if (at.others.length > at.own.length) std::swap(texts[0], texts[1]);
+  for (const Text& text : texts) {
+    if (text.index == nullptr || text.match.length == 0) continue;
+    const auto followers = text.index->after(text.match);
+    double all = 0.0;
+    for (const SuffixIndex::Follower& follower : followers) all += follower.count;
+    for (const SuffixIndex::Follower& follower : followers) {
+      if (follower.token == but || has_child(arena, node_id, follower.token)) continue;
+      const std::size_t of = LookupCalibration::class_of(text.match.length, follower.count / all,
+                                                         &follower == followers.data());
+      Proposal found{follower.token, calibration_.chance(of), 0.0};
+      const SuffixIndex::Match below = text.index->then(text.match, follower.token);
+      const auto further = text.index->after(below);
+      if (!further.empty() && below.length > text.match.length) {
+        double counts = 0.0;
+        for (const SuffixIndex::Follower& next : further) counts += next.count;
+        found.follow = calibration_.chance(
+            LookupCalibration::class_of(below.length, further[0].count / counts, true));
+      }
+      proposed_.push_back({node_id, follower.token, of});
+      return found;
+    }
+  }
+  return std::nullopt;
+}
+
+void LookupProposer::record(const TokenTree& tree, std::span<const std::int32_t> path) {
+  std::int32_t parent = 0;
+  for (std::size_t step = 0; step <= path.size(); ++step) {
+    const std::int32_t accepted = step < path.size() ? path[step] : -1;
+    const std::int32_t source = tree.source[static_cast<std::size_t>(parent)];
+    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
+      const auto n = static_cast<std::size_t>(node);
+      if (tree.parent[n] != parent) continue;
+      if (tree.origin[n] == Origin::lookup) {
+        const auto of =
+            std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
+              return proposed.node == source && proposed.token == tree.token[n];
+            });
+        if (of != proposed_.end()) calibration_.observe(of->number, node == accepted);
+      }
+      if (node == accepted) break;
+    }
+    parent = accepted;
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,81 @@
+// Drafts without a model: what followed where the text's end stood before.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/token_tree.h"
+#include "drafting/proposer.h"
+#include "drafting/suffix_index.h"
+
+namespace coppice {
+
+/// Chance that a looked-up token is the target's, learned from those that were judged: by the
+/// length of the match, by how many of its occurrences were followed by this token, and by whether
+/// a more frequent follower was refused before.
+class LookupCalibration {
+ public:
+  /// What is known of a proposal, as a class of its own.
+  static std::size_t class_of(std::int32_t length, double share, bool first);
+  double chance(std::size_t of) const;
+  void observe(std::size_t of, bool accepted);
+  /// Starts from what `others` have learned.
+  void expect(const LookupCalibration& others);
+  /// After a text: takes over what it has learned beyond its start, and lets older texts fade.
+  void add(const LookupCalibration& text);
+
+ private:
+  static constexpr std::size_t lengths = 6;
+  struct Count {
+    double accepted = 0.0, seen = 0.0;
+  };
+  std::array<Count, 4 * lengths> counts_{}, started_{};
+};
+
+/// Proposes what followed earlier occurrences of the last tokens: in the text itself, prompt and
+/// answer, and in other texts, where there are any. The longer match comes first; among followers
+/// of one match the most frequent.
+class LookupProposer final : public Proposer {
+ public:
+  /// `others`: earlier texts, or null; it outlives this and does not change while a tree grows.
+  explicit LookupProposer(const SuffixIndex* others = nullptr) : others_(others) {}
+
+  /// Takes over the tokens that the text has gained; between trees. `tokens` is the whole text.
+  void follow(std::span<const TokenId> tokens);
+  void begin() override;
+  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override;
+  /// Learns from a judged tree and its accepted nodes.
+  void record(const TokenTree& tree, std::span<const std::int32_t> path);
+
+  LookupCalibration& calibration() { return calibration_; }
+  const LookupCalibration& calibration() const { return calibration_; }
+
+ private:
+  /// What a node's path matches.
+  struct Node {
+    SuffixIndex::Match own, others;
+    bool known = false;
+  };
+  struct Proposed {
+    std::int32_t node;
+    TokenId token;
+    std::size_t number;  ///< of its class
+  };
+
+  const Node& node(const TokenTree& arena, std::int32_t node);
+  static bool has_child(const TokenTree& arena, std::int32_t node, TokenId token);
+
+  const SuffixIndex* others_;
+  SuffixIndex own_;
+  SuffixIndex::Match end_of_others_;  ///< of the whole text
+  std::int32_t followed_ = 0;         ///< tokens of the text
+  LookupCalibration calibration_;
+  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Proposed> proposed_;
+};
+
+}  // namespace coppice
