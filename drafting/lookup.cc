@@ -1,6 +1,7 @@
 #include "drafting/lookup.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace coppice {
 namespace {
@@ -9,7 +10,8 @@ namespace {
 // second followers are held to less.
 constexpr std::array<double, 6> usual_chance = {0.1, 0.2, 0.35, 0.5, 0.65, 0.8};
 constexpr double usual_weight = 4.0;
-constexpr double rare_share = 0.5;  ///< of occurrences: less than that is a class of its own
+constexpr double rare_share = 0.5;         ///< of occurrences: less than that is a class of its own
+constexpr std::size_t longest_match = 64;  ///< that is looked for anew
 constexpr double kept_of_texts = 0.8;
 constexpr double most_of_texts = 200.0;  ///< observations that earlier texts count for
 
@@ -67,11 +69,17 @@ void LookupCalibration::add(const LookupCalibration& text) {
 // --- what is proposed -------------------------------------------------------------------------
 
 void LookupProposer::follow(std::span<const TokenId> tokens) {
-  for (const TokenId token : tokens.subspan(static_cast<std::size_t>(followed_))) {
-    own_.append(token);
-    if (others_ != nullptr) end_of_others_ = others_->then(end_of_others_, token);
-  }
+  std::span<const TokenId> gained = tokens.subspan(static_cast<std::size_t>(followed_));
+  for (const TokenId token : gained) own_.append(token);
   followed_ = static_cast<std::int32_t>(tokens.size());
+  if (others_ == nullptr) return;
+  if (std::exchange(version_, others_->version()) != others_->version()) {
+    end_of_others_ = {};
+    gained = tokens.last(std::min(tokens.size(), longest_match));
+  }
+  for (const TokenId token : gained) {
+    end_of_others_ = others_->index().then(end_of_others_, token);
+  }
 }
 
 void LookupProposer::begin() {
@@ -86,7 +94,7 @@ const LookupProposer::Node& LookupProposer::node(const TokenTree& arena, std::in
     const Node above = this->node(arena, arena.parent[n]);
     Node& at = nodes_[n];
     at.own = own_.then(above.own, arena.token[n]);
-    if (others_ != nullptr) at.others = others_->then(above.others, arena.token[n]);
+    if (others_ != nullptr) at.others = others_->index().then(above.others, arena.token[n]);
     at.known = true;
   }
   return nodes_[n];
@@ -106,7 +114,8 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_
     const SuffixIndex* index;
     SuffixIndex::Match match;
   };
-  std::array<Text, 2> texts = {{{&own_, at.own}, {others_, at.others}}};
+  const SuffixIndex* const others = others_ == nullptr ? nullptr : &others_->index();
+  std::array<Text, 2> texts = {{{&own_, at.own}, {others, at.others}}};
   if (at.others.length > at.own.length) std::swap(texts[0], texts[1]);
   for (const Text& text : texts) {
     if (text.index == nullptr || text.match.length == 0) continue;
@@ -126,7 +135,8 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_
         found.follow = calibration_.chance(
             LookupCalibration::class_of(below.length, further[0].count / counts, true));
       }
-      proposed_.push_back({node_id, follower.token, of});
+      proposed_.push_back(
+          {node_id, follower.token, of, text.index == others ? follower.last : std::int32_t{-1}});
       return found;
     }
   }
@@ -146,7 +156,10 @@ void LookupProposer::record(const TokenTree& tree, std::span<const std::int32_t>
             std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
               return proposed.node == source && proposed.token == tree.token[n];
             });
-        if (of != proposed_.end()) calibration_.observe(of->number, node == accepted);
+        if (of != proposed_.end()) {
+          calibration_.observe(of->number, node == accepted);
+          if (node == accepted && of->place >= 0) others_->note_use(of->place);
+        }
       }
       if (node == accepted) break;
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/token_tree.h"
+#include "drafting/answer_index.h"
 #include "drafting/proposer.h"
 #include "drafting/suffix_index.h"
 
@@ -41,8 +42,9 @@ class LookupCalibration {
 /// of one match the most frequent.
 class LookupProposer final : public Proposer {
  public:
-  /// `others`: earlier texts, or null; it outlives this and does not change while a tree grows.
-  explicit LookupProposer(const SuffixIndex* others = nullptr) : others_(others) {}
+  /// `others`: what earlier texts wrote, or null; it outlives this, is told what was of use, and
+  /// does not change while a tree grows.
+  explicit LookupProposer(AnswerIndex* others = nullptr) : others_(others) {}
 
   /// Takes over the tokens that the text has gained; between trees. `tokens` is the whole text.
   void follow(std::span<const TokenId> tokens);
@@ -63,13 +65,15 @@ class LookupProposer final : public Proposer {
   struct Proposed {
     std::int32_t node;
     TokenId token;
-    std::size_t number;  ///< of its class
+    std::size_t number;       ///< of its class
+    std::int32_t place = -1;  ///< in `others_`, if it is from there
   };
 
   const Node& node(const TokenTree& arena, std::int32_t node);
   static bool has_child(const TokenTree& arena, std::int32_t node, TokenId token);
 
-  const SuffixIndex* others_;
+  AnswerIndex* others_;
+  std::int64_t version_ = 0;  ///< of `others_`, when it was last looked at
   SuffixIndex own_;
   SuffixIndex::Match end_of_others_;  ///< of the whole text
   std::int32_t followed_ = 0;         ///< tokens of the text

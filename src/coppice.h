@@ -99,6 +99,13 @@ enum class KvDtype {
 /// target: texts are distributed as its own. A draft may be anything.
 enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0 };
 
+/// Drafts without a model: what followed where the text's last tokens stood before.
+enum class Lookup {
+  none,
+  text,    ///< in the prompt and in the answer so far
+  engine,  ///< also in the answers of the engine's earlier texts that looked there, too
+};
+
 enum class FinishReason {
   length,     ///< max_new_tokens reached
   eos,        ///< one of the model's end tokens
@@ -114,6 +121,7 @@ COPPICE_API const char* name_of(DeviceKind device);
 COPPICE_API const char* name_of(CpuDtype dtype);
 COPPICE_API const char* name_of(KvDtype dtype);
 COPPICE_API const char* name_of(WeightRounding rounding);
+COPPICE_API const char* name_of(Lookup lookup);
 COPPICE_API const char* name_of(FinishReason reason);
 
 struct LoadEvent {
@@ -180,6 +188,10 @@ struct GenerateOptions {
 
   // Performance only.
   Speculation speculation = Dyspec{};
+  /// Children of the tree beside the draft's, or alone where no draft was loaded. For Dyspec and
+  /// DyspecThreshold with learned values, and for Chain without a length or without a draft.
+  /// `engine` under rejection: as with automatic sizes, texts are to differ in seed or stream.
+  Lookup lookup = Lookup::none;
   /// Rejection: the temperature at which children are drawn; if not given, the target's. Else the
   /// belief temperature, how far the draft is believed (drafting/belief_temperature.h); if not
   /// given, it is learned.
@@ -238,8 +250,10 @@ struct Statistics {
   /// ended the text. What a step's tree held behind an end token does not count, nor do tokens that
   /// a stop text cut off.
   double accepted_length = 0.0;
-  double emitted_per_step = 0.0;  ///< the same without the end token
-  double tree_size_mean = 0.0;    ///< draft tokens per step
+  double emitted_per_step = 0.0;        ///< the same without the end token
+  double tree_size_mean = 0.0;          ///< draft tokens per step
+  std::int64_t looked_up = 0;           ///< of all steps' draft tokens, those that were looked up,
+  std::int64_t looked_up_accepted = 0;  ///< and of these, the accepted ones
   std::int64_t draft_passes = 0;
   double batch_mean = 0.0;       ///< texts that shared a step, this one included
   double queue_seconds = 0.0;    ///< until there was room for the text, and after preemptions
@@ -255,9 +269,10 @@ struct Statistics {
 
 /// What a generation was made with.
 struct Used {
-  std::string policy;  ///< its name; "none" without a draft, too
+  std::string policy;  ///< its name; "none" where nothing could draft, too
   /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
   std::int32_t tree_size = 0;
+  Lookup lookup = Lookup::none;
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;

@@ -231,6 +231,7 @@ class Reader {
     options.sampled_children = values.count("sampled-children") != 0;
     options.speculation =
         drafts ? speculation_of(policy_options(values)) : defaults_.options.speculation;
+    options.lookup = drafts ? lookup_in(values) : defaults_.options.lookup;
     if (defaults_.chats) take_recommended(defaults_.engine.target, values, options);
     options.validate();
     if (drafts) read_acceptance_vector(values, defaults_.engine, options);

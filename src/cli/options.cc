@@ -168,7 +168,12 @@ po::options_description drafting_options(const UsualValues& usual) {
       "sampled-children", "at temperature 0, draw the children instead of taking the top")(
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
-      "does, not by what the noise and this text tell of acceptance");
+      "does, not by what the noise and this text tell of acceptance")(
+      "lookup", po::value<std::string>()->default_value("none")->value_name(any_of(all_lookups)),
+      "dyspec, dyspec-threshold, chain: also draft what followed where the text's last tokens "
+      "stood "
+      "before, in the prompt and the answer (text) or in earlier answers, too (engine); works "
+      "without a draft model");
   return d;
 }
 
@@ -308,8 +313,9 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
 
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {
   if (!engine.draft.empty()) return;
-  const bool asked = text_in(values, "policy") == name_of(Policy::none),
-             refused = text_in(values, "draft") == "none";
+  const bool asked = text_in(values, "policy") == name_of(Policy::none);
+  if (!asked && lookup_in(values) != Lookup::none) return;  // drafts without a model
+  const bool refused = text_in(values, "draft") == "none";
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
     if (values.count(name) == 0 || values[name].defaulted()) return;
@@ -394,6 +400,10 @@ void read_tree_options(const po::variables_map& values, PolicyOptions& options) 
   options.threshold = values["threshold"].as<double>();
 }
 
+Lookup lookup_in(const po::variables_map& values) {
+  return named("lookup", text_in(values, "lookup"), all_lookups);
+}
+
 PolicyOptions policy_options(const po::variables_map& values) {
   PolicyOptions options;
   options.policy = named("policy", values["policy"].as<std::string>(), all_policies());
@@ -407,6 +417,7 @@ GenerateOptions generate_options(const po::variables_map& values) {
   GenerateOptions options = sampling_request(values);
   options.sampled_children = values.count("sampled-children") != 0;
   options.speculation = speculation_of(policy_options(values));
+  options.lookup = lookup_in(values);
   return options;
 }
 

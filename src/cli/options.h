@@ -23,6 +23,7 @@ inline constexpr std::array acceptances_and_auto = {Acceptance::automatic, Accep
 
 inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cpu,
                                            DeviceKind::cuda};
+inline constexpr std::array all_lookups = {Lookup::none, Lookup::text, Lookup::engine};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
 inline constexpr std::array all_weight_roundings = {WeightRounding::keep, WeightRounding::q8_0,
@@ -90,6 +91,8 @@ std::int32_t tree_room(const Speculation& speculation);
 GenerateOptions sampling_request(const po::variables_map& values);
 /// The same with what drafting_options() say; reads the tree file.
 GenerateOptions generate_options(const po::variables_map& values);
+/// What drafting_options() say of lookup.
+Lookup lookup_in(const po::variables_map& values);
 /// What drafting_options() say of the policy.
 PolicyOptions policy_options(const po::variables_map& values);
 /// Puts in what --widths, --tree, --tree-depth, --beam-width and --threshold say.

@@ -158,6 +158,30 @@ void check_speculation(const GenerateOptions& options) {
   }
 }
 
+namespace {
+
+bool takes_lookup(const Plain&, bool) { return true; }  // and does nothing
+bool takes_lookup(const Dyspec& asked, bool) { return !asked.plain_values; }
+bool takes_lookup(const DyspecThreshold& asked, bool) { return !asked.plain_values; }
+bool takes_lookup(const Chain& asked, bool drafts) { return !drafts || asked.length == 0; }
+template <typename Policy>
+bool takes_lookup(const Policy&, bool) {
+  return false;
+}
+
+}  // namespace
+
+void check_lookup(const GenerateOptions& options, bool drafts) {
+  if (options.lookup == Lookup::none) return;
+  if (std::visit([&](const auto& asked) { return takes_lookup(asked, drafts); },
+                 options.speculation)) {
+    return;
+  }
+  throw_usage(cat("lookup ", name_of(options.lookup), ": policy ", name_of(options.speculation),
+                  " as asked for has no place for it; use dyspec or dyspec-threshold without "
+                  "plain-values, or a chain without a length or without a draft"));
+}
+
 bool needs_any_tree_exact(const Speculation& speculation) {
   return std::holds_alternative<ExpandRerank>(speculation);
 }

@@ -32,6 +32,7 @@ Engine::Impl::~Impl() = default;
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();
   check_fits(request.speculation, options.max_tree_size);
+  check_lookup(request, draft.model != nullptr);
   if (!request.stop.empty()) require_tokenizer();
 }
 
@@ -44,33 +45,35 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   const DeviceScope scope(*device);
   const MeasuredRows rows = measured_rows();
+  // Without a draft nobody asks what its passes cost: the target stands in.
+  const LoadedModel& drafting = draft.model != nullptr ? draft : target;
   // A cut table is replaced, in its place, as soon as there is room for a better one.
   const auto are_found = [&] {
-    return costs && !(costs->cut && can_measure_all(target, draft, rows));
+    return costs && !(costs->cut && can_measure_all(target, drafting, rows));
   };
   if (costs && !costs->cut) return &*costs;
   // What nobody uses makes room: for a better one only if that is enough.
   const KvForest::Slots wanted{slots_to_measure_all(target, rows),
-                               slots_to_measure_all(draft, rows)};
+                               slots_to_measure_all(drafting, rows)};
   const KvForest::Slots idle = forest->counts().evictable;
   const bool enough = target.pool->free_slots() + idle.target >= wanted.target &&
-                      draft.pool->free_slots() + idle.draft >= wanted.draft;
+                      drafting.pool->free_slots() + idle.draft >= wanted.draft;
   if (!costs || enough) forest->evict(wanted);
   if (are_found()) return &*costs;
   const double start = now_seconds();
   std::optional<CostTable> found;
-  const std::string fingerprint = cost_fingerprint(*target.model, *draft.model);
+  const std::string fingerprint = cost_fingerprint(*target.model, *drafting.model);
   if (!options.cost_table.empty()) found = read_cost_table(options.cost_table, fingerprint);
-  if (!found && !can_measure(target, draft)) return nullptr;
+  if (!found && !can_measure(target, drafting)) return nullptr;
   std::filesystem::path folder;  // that measured costs are kept in
   std::optional<CostTable> kept;
   std::string key;
   if (!found && options.cost_table.empty() && options.cost_cache) {
     folder = cost_cache_folder();
-    key = cost_cache_key(options, target, draft);
+    key = cost_cache_key(options, target, drafting);
     kept = cached_costs(folder, key);
-    const TableCheck check =
-        kept ? check_table(*kept, target, draft, sampler.get(), rows, stop) : TableCheck::differs;
+    const TableCheck check = kept ? check_table(*kept, target, drafting, sampler.get(), rows, stop)
+                                  : TableCheck::differs;
     if (check != TableCheck::differs) found = kept;
     if (check == TableCheck::disturbed) correction.doubt_machine();
     if (check == TableCheck::holds && std::exchange(kept->doubts, 0) > 0) {
@@ -90,9 +93,9 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     tell(0.0);
     if (are_found()) return &*costs;
     // The listener's texts may have taken the memory.
-    if (!can_measure(target, draft)) return costs ? &*costs : nullptr;
+    if (!can_measure(target, drafting)) return costs ? &*costs : nullptr;
     found =
-        measure_costs(target, draft, sampler.get(), rows, SizingConstants::budget_seconds, stop);
+        measure_costs(target, drafting, sampler.get(), rows, SizingConstants::budget_seconds, stop);
     if (!found) {
       if (tells) told_of_costs = false;
       return costs ? &*costs : nullptr;

@@ -14,8 +14,10 @@
 
 #include "base/error.h"
 #include "coppice.h"
+#include "drafting/answer_index.h"
 #include "drafting/belief_temperature.h"
 #include "drafting/draft_runner.h"
+#include "drafting/lookup.h"
 #include "drafting/policy.h"
 #include "engine/access.h"
 #include "engine/step_view.h"
@@ -64,6 +66,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::map<std::int64_t, PairSharpness> sharpness;
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
   std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
+  /// How often what was looked up was right, by tenths of temperature.
+  std::map<std::int64_t, LookupCalibration> lookups;
+  AnswerIndex answers;  ///< of texts with Lookup::engine
   SequoiaTrees sequoia_trees;
   /// In a cost table file: sizes must then repeat themselves. As it is loaded, it stays.
   bool costs_are_saved = false;

@@ -282,11 +282,12 @@ bool Scheduler::evict() {
     lacking_.add(state);
     ++step.target;
     // A tree is for two tokens at least, and comes once the draft has begun.
-    if (!text->speculator.begun() || !text->speculator.can_follow(state)) continue;
-    if (text->tokens_left() < 2) continue;
+    const bool drafts = text->speculator.begun() && text->speculator.can_follow(state);
+    if ((!drafts && !text->speculator.proposes()) || text->tokens_left() < 2) continue;
     const std::int32_t size = text->request.plan.size,
                        nodes = size > 0 ? size : engine_.options.max_tree_size;
     step.target += nodes;
+    if (!drafts) continue;
     step.draft += nodes;
     late.draft += gaps_.add(state, state.length() - awaited);
   }

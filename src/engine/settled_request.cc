@@ -32,12 +32,13 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
-  if (engine.draft.model == nullptr) options.speculation = Plain{};
+  if (engine.draft.model == nullptr && !looks_up()) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs(stop);
     // Without memory to measure in there is none to speculate in either.
     if (costs == nullptr) options.speculation = Plain{};
   }
+  if (std::holds_alternative<Plain>(options.speculation)) options.lookup = Lookup::none;
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft(engine);

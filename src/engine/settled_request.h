@@ -34,6 +34,9 @@ struct SettledRequest {
   /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
   DraftOutlook* outlook = nullptr;
 
+  /// Whether trees have looked-up children.
+  bool looks_up() const { return options.lookup != Lookup::none; }
+
   bool greedy() const { return options.sampling.temperature == 0.0; }
   DeviceNoise rule() const;
 

@@ -1,6 +1,7 @@
 #include "engine/speculator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 namespace coppice {
@@ -25,10 +26,19 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     policy_ = make_dyspec_policy({&auto_size_->calibration(), &auto_size_->prices(), true});
   }
   by_costs_ = dynamic_cast<DyspecByCosts*>(policy_.get());
+  if (!request.looks_up()) return;
+  lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
+  const std::lock_guard lock(engine.mutex);
+  lookup_->calibration().expect(engine.lookups[tenths_of_temperature()]);
+}
+
+std::int64_t Speculator::tenths_of_temperature() const {
+  return std::lround(10.0 * request_.options.sampling.temperature);
 }
 
 bool Speculator::can_follow(const SequenceState& state) const {
-  return policy_ != nullptr && state.largest_token < engine_.draft.model->config().vocab_size &&
+  return policy_ != nullptr && engine_.draft.model != nullptr &&
+         state.largest_token < engine_.draft.model->config().vocab_size &&
          state.length() < engine_.draft.model->max_positions();
 }
 
@@ -84,15 +94,24 @@ void Speculator::begin(const DraftPrompt& prompt) {
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
   // The bonus token needs no tree.
-  return can_follow(state) && tokens_left > 1 ? request_.plan.size : 0;
+  const bool grows = can_follow(state) || (proposes() && engine_.draft.model == nullptr);
+  return grows && tokens_left > 1 ? request_.plan.size : 0;
 }
 
 // The bonus token needs no row: a tree of depth d can yield d + 1 tokens.
 GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_left,
-                                std::int32_t room) const {
+                                std::int32_t room, bool drafts) {
   GrowthLimits limits;
-  limits.max_depth =
-      std::min(tokens_left - 1, engine_.draft.model->max_positions() - state.length());
+  limits.drafts = drafts;
+  if (lookup_) {
+    lookup_->follow(state.tokens);
+    limits.proposer = &*lookup_;
+  }
+  limits.max_depth = tokens_left - 1;
+  if (drafts) {
+    limits.max_depth =
+        std::min(limits.max_depth, engine_.draft.model->max_positions() - state.length());
+  }
   limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
   limits.max_size = std::min(limits.max_size, room);
   if (auto_size_ != nullptr && std::holds_alternative<Chain>(request_.options.speculation)) {
@@ -102,12 +121,17 @@ GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_
 }
 
 std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
-                                             std::int32_t room, const StepPrices::Step& step) {
-  if (!can_follow(state)) return std::nullopt;
+                                             std::int32_t room, const StepPrices::Step& step,
+                                             bool drafts) {
+  drafts = drafts && can_follow(state);
+  if (!drafts && !can_go_without_draft()) return std::nullopt;
   const Speculation& asked = request_.options.speculation;
-  GrowthLimits limits = this->limits(state, tokens_left, room);
+  GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
   if (auto_size_ != nullptr) {
-    if (!auto_size_->begin_alone(step)) return std::nullopt;
+    if (!auto_size_->begin_alone(step, can_go_without_draft())) {
+      if (!can_go_without_draft()) return std::nullopt;
+      limits.drafts = false;
+    }
     if (request_.costs->cut) {
       limits.max_size =
           std::min(limits.max_size, request_.costs->target.points().back().rows - step.texts);
@@ -124,25 +148,30 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
 }
 
 JointSizes::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
-                                  std::int32_t room, bool apart) {
+                                  std::int32_t room, bool apart, bool drafts) {
   auto_size_->expect(request_.outlook->acceptance());
-  const GrowthLimits limits = this->limits(state, tokens_left, room);
+  drafts = drafts && can_follow(state);
+  const GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
   JointSizes::Text text;
   text.size = auto_size_.get();
   text.outlook = by_costs_ != nullptr
                      ? by_costs_->outlook(limits)
                      : TreeOutlook{&auto_size_->calibration(), limits.max_size, limits.max_depth};
+  text.outlook.drafts = drafts;
   text.tokens_left = tokens_left;
   text.apart = apart;
   text.scouts = begin_ == DraftOutlook::Begin::as_scout;
   return text;
 }
 
-std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text,
-                                             CommonGrowth& growth) const {
+std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text, CommonGrowth& growth) {
   const TreeOutlook& tree = text.outlook;
-  if (!text.speculates || tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
+  const bool drafts = text.speculates && tree.drafts;
+  if (!drafts && !can_go_without_draft()) return std::nullopt;
+  if (tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
   GrowthLimits limits;
+  limits.drafts = drafts;
+  if (lookup_) limits.proposer = &*lookup_;
   limits.max_size = tree.most;
   limits.max_depth = tree.most_depth;
   if (by_costs_ == nullptr) limits.min_value = auto_size_->threshold();
@@ -162,6 +191,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
       request_.outlook->record(tree, verdict.path);
     } else {
       auto_size_->record_plain();
+      if (lookup_) auto_size_->record_without_draft(tree, verdict.path, work);
     }
     if (begin_ == DraftOutlook::Begin::now) request_.outlook->record_gain(work.texts, won, cost);
     if (!begun()) request_.outlook->record_put_off(work.texts);
@@ -173,6 +203,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
       put_off_ = true;
     }
   }
+  if (lookup_) lookup_->record(tree, verdict.path);
   if (draft == nullptr) return;
   steps_ = SizingConstants::discount * steps_ + 1.0;
   nodes_ = SizingConstants::discount * nodes_ + tree.size();
@@ -219,6 +250,13 @@ void Speculator::learn_pair(const Statistics& s) {
   const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
   const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
+}
+
+void Speculator::leave_answer(std::span<const TokenId> answer) {
+  if (!lookup_) return;
+  const std::lock_guard lock(engine_.mutex);
+  engine_.lookups[tenths_of_temperature()].add(lookup_->calibration());
+  if (request_.options.lookup == Lookup::engine) engine_.answers.add(answer);
 }
 
 double Speculator::draft_temperature() const {

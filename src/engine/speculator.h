@@ -7,6 +7,7 @@
 #include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
 #include "drafting/dyspec_by_costs.h"
+#include "drafting/lookup.h"
 #include "engine/settled_request.h"
 #include "models/draft_gaps.h"
 #include "sizing/auto_size.h"
@@ -22,6 +23,8 @@ class Speculator {
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
   bool can_follow(const SequenceState& state) const;
+  /// Whether trees have children without the draft.
+  bool proposes() const { return lookup_.has_value(); }
   /// Counts the text among those of a step, and what it lacks; `ready`: the draft has seen it, or
   /// will not.
   void join(DraftOutlook::Batch& batch, DraftGaps& gaps, const SequenceState& state,
@@ -53,20 +56,20 @@ class Speculator {
   double usual_nodes() const { return steps_ > 0.0 ? nodes_ / steps_ : 0.0; }
   /// Bounds of a step's tree of at most `room` nodes, of which `tokens_left` tokens at most can be
   /// used; nothing: a plain step. For a text that is alone, or whose sizes are given. They depend
-  /// on what is known before the step alone.
+  /// on what is known before the step alone. `drafts`: the draft has seen the text.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
-                                   std::int32_t room, const StepPrices::Step& step);
+                                   std::int32_t room, const StepPrices::Step& step, bool drafts);
   /// The same of one among others whose sizes are not: as it joins them, and its bounds when they
   /// have decided.
   JointSizes::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
-                        bool apart);
-  std::optional<GrowthLimits> plan(const JointSizes::Text& text, CommonGrowth& growth) const;
+                        bool apart, bool drafts);
+  std::optional<GrowthLimits> plan(const JointSizes::Text& text, CommonGrowth& growth);
   /// Grows the trees. Its own; not for a text that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
   /// Learns what a judged step tells. Acceptance is that of all nodes that were judged; what
   /// speculation wins is by the tokens that stay, `kept` (TextRun::tokens_to_end()). `draft` is
-  /// null where this text was plain.
+  /// null where it had no part.
   void learn(const TokenTree& tree, const Verdict& verdict, std::int32_t kept, DraftStep* draft,
              const StepWork& work);
   /// Whether sizes follow the clock.
@@ -74,6 +77,8 @@ class Speculator {
 
   /// At a text's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);
+  /// Likewise, from its answer: for texts that come after.
+  void leave_answer(std::span<const TokenId> answer);
 
   /// What positions are valued by; null if it is nothing that is learned.
   const AcceptanceCalibration* calibration() const;
@@ -82,9 +87,14 @@ class Speculator {
   double draft_temperature() const;
 
  private:
+  std::int64_t tenths_of_temperature() const;
+  /// A policy that wants nodes evaluated does so by the engine's draft, if there is one.
+  bool can_go_without_draft() const {
+    return lookup_ && (by_costs_ != nullptr || engine_.draft.model == nullptr);
+  }
   bool follows_the_clock() const { return !engine_.costs_are_saved; }
-  GrowthLimits limits(const SequenceState& state, std::int32_t tokens_left,
-                      std::int32_t room) const;
+  GrowthLimits limits(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
+                      bool drafts);
   void learn_belief(const TokenTree& tree, const Verdict& verdict, DraftSampler& sampler);
 
   Engine::Impl& engine_;
@@ -93,6 +103,7 @@ class Speculator {
   std::optional<BeliefTemperature> belief_;  ///< learned
   std::unique_ptr<AutoSize> auto_size_;
   double steps_ = 0.0, nodes_ = 0.0;  ///< of steps with trees, discounted
+  std::optional<LookupProposer> lookup_;
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
   DyspecByCosts* by_costs_ = nullptr;  ///< this one, if it is

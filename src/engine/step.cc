@@ -19,6 +19,20 @@ constexpr bool trees_are_validated = true;
 constexpr bool trees_are_validated = false;
 #endif
 
+// Of a text that no draft follows: it draws nothing, and evaluates nothing.
+class NoDraft final : public TextDraft {
+ public:
+  void evaluate(const TokenTree&, std::span<const std::int32_t>) override {}
+  std::optional<DrawnChild> child(const TokenTree&, std::int32_t, std::int32_t) override {
+    return std::nullopt;
+  }
+};
+
+class NoPasses final : public DraftPasses {
+ public:
+  void evaluate(std::span<const GrowingText>) override {}
+};
+
 }  // namespace
 
 Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
@@ -41,26 +55,32 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
 void Step::grow() {
   std::vector<GrowingText> growing;
   std::vector<Part*> growing_parts;
+  NoDraft no_draft;
+  NoPasses no_passes;
   const double start = now_seconds();
   for (Part& part : parts_) {
     if (!part.plan->limits) continue;
     TextRun& text = part.text();
-    part.draft = engine_.draft_runner->begin(text.state, part.key, text.speculator.setting());
+    if (part.plan->limits->drafts) {
+      part.draft = engine_.draft_runner->begin(text.state, part.key, text.speculator.setting());
+    }
     growing_parts.push_back(&part);
   }
   if (growing_parts.empty()) return;
   growing.reserve(growing_parts.size());
   for (Part* const part : growing_parts) {
     TextRun& text = part->text();
-    growing.push_back(
-        {text.speculator.policy(), *part->draft, *part->plan->limits, text.tree, nullptr});
+    DraftSource& source = part->draft ? static_cast<DraftSource&>(*part->draft) : no_draft;
+    growing.push_back({text.speculator.policy(), source, *part->plan->limits, text.tree, nullptr});
   }
-  grow_trees(growing, *engine_.draft_runner, common_);
+  DraftPasses* passes = engine_.draft_runner.get();
+  if (passes == nullptr) passes = &no_passes;
+  grow_trees(growing, *passes, common_);
   double rest = now_seconds() - start, nodes = 0.0;
   for (std::size_t g = 0; g < growing.size(); ++g) {
     Part& part = *growing_parts[g];
     TextRun& text = part.text();
-    part.seconds = part.draft->seconds();
+    if (part.draft) part.seconds = part.draft->seconds();
     rest -= part.seconds.draft + part.seconds.drawing;
     text.failure = growing[g].failure;
     if (text.failure) text.tree.reset(text.state.tokens.back());
@@ -72,7 +92,7 @@ void Step::grow() {
     part->seconds.construction = rest * text.tree.nodes() / nodes;
     text.account.seconds.draft += part->seconds.draft;
     text.account.seconds.sampling += part->seconds.drawing + part->seconds.construction;
-    text.account.draft_passes += part->draft->passes();
+    if (part->draft) text.account.draft_passes += part->draft->passes();
     if constexpr (trees_are_validated) {
       text.tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
     }
@@ -192,6 +212,9 @@ void Step::Part::account(const StepWork& work) {
   a.seconds.verify += seconds.verify;
   a.seconds.sampling += seconds.judging;
   a.drafted += text().tree.size();
+  const auto looked_up = [&](std::int32_t node) { return text().tree.is_certain(node); };
+  for (std::int32_t node = 1; node < text().tree.nodes(); ++node) a.looked_up += looked_up(node);
+  a.looked_up_accepted += std::ranges::count_if(text().verdict.path, looked_up);
   text().speculator.learn(text().tree, text().verdict, text().tokens_to_end(), draft.get(), work);
 }
 

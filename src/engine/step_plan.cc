@@ -53,7 +53,7 @@ class Planner {
       ++trees_;
       if (fixed == 0) ++open_trees_;
       fixed_nodes_ += fixed;
-      draft_lag_ += DraftRunner::lag(text->state);
+      if (text->can_draft()) draft_lag_ += DraftRunner::lag(text->state);
     }
   }
 
@@ -66,14 +66,12 @@ class Planner {
                                              engine_.options.max_tree_size);
     // Short of slots all trees have an equal part of them.
     const std::int32_t wanted = fixed_nodes_ + open * open_trees_;
-    const bool fit = slots_of_trees() >= wanted,
-               drafts_fit = engine_.draft_runner->room(draft_lag_, 1) >= wanted;
+    const bool fit = slots_of_trees() >= wanted, drafts_fit = draft_room(draft_lag_, 1) >= wanted;
     const std::int32_t slots = fit ? wanted : slots_of_trees() / trees_;
-    const std::int32_t drafted =
-        drafts_fit ? wanted : engine_.draft_runner->room(draft_lag_, trees_);
+    const std::int32_t drafted = drafts_fit ? wanted : draft_room(draft_lag_, trees_);
     // Who finds its size among others has what those leave.
     const std::int32_t joint_drafted =
-        engine_.draft_runner->room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_));
+        draft_room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_));
     StepPrices::Step step = meet();
     double nodes = 0.0;
     for (TextPlan& text : plan_.texts) {
@@ -84,12 +82,13 @@ class Planner {
       if (finds_its_size_among_others(step, *text.text)) {
         const bool apart = !speculator.can_grow_jointly() || has_twin(*text.text);
         const std::int32_t most = apart ? room : std::min(joint_drafted, slots_of_trees());
-        plan_.joint.push_back(speculator.join(text.text->state, left, most, apart));
+        plan_.joint.push_back(
+            speculator.join(text.text->state, left, most, apart, text.text->can_draft()));
         if (!apart) continue;
         slots_ -= most;
         take_rows(most);
       } else {
-        text.limits = speculator.plan(text.text->state, left, room, step);
+        text.limits = speculator.plan(text.text->state, left, room, step, text.text->can_draft());
         if (!text.limits) continue;
         slots_ -= text.limits->max_size;
         if (fixed == 0) take_rows(text.limits->max_size);
@@ -120,7 +119,14 @@ class Planner {
 
  private:
   // A tree is for two tokens at least.
-  static bool may_grow(const TextRun& text) { return text.can_draft() && text.tokens_left() >= 2; }
+  static bool may_grow(const TextRun& text) {
+    return text.can_speculate() && text.tokens_left() >= 2;
+  }
+  // Most nodes that each tree may have the draft evaluate; without one none is.
+  std::int32_t draft_room(std::int32_t lag, std::int32_t texts) const {
+    if (engine_.draft_runner == nullptr) return limits_.max_rows;
+    return engine_.draft_runner->room(lag, texts);
+  }
   static std::int32_t fixed_size(const TextRun& text) {
     return text.speculator.fixed_size(text.state, text.tokens_left());
   }

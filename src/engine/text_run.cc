@@ -193,6 +193,8 @@ Generation TextRun::finish(double seconds) {
   // A stop text may have taken some of them back.
   s.prefill_tokens = static_cast<std::int32_t>(std::ranges::count_if(
       with_prefill_, [&](std::size_t at) { return at < result_.tokens.size(); }));
+  s.looked_up = account.looked_up;
+  s.looked_up_accepted = account.looked_up_accepted;
   s.queue_seconds = account.queue_seconds;
   s.preemptions = account.preemptions;
   s.preparing_seconds = account.preparing_seconds;
@@ -214,12 +216,14 @@ Generation TextRun::finish(double seconds) {
     s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
   }
   speculator.learn_pair(s);
+  speculator.leave_answer(result_.tokens);
   Used& used = result_.used;
   used.policy = name_of(options.speculation);
   if (!std::holds_alternative<Plain>(options.speculation)) {
     used.tree_size = request.plan.size;
     used.planned_for = request.plan.planned_for;
   }
+  used.lookup = options.lookup;
   used.acceptance = options.acceptance;
   used.temperature = options.sampling.temperature;
   used.draft_temperature = speculator.draft_temperature();

@@ -56,7 +56,7 @@ class TextRun {
   struct Account {
     Seconds seconds;  ///< prefill, draft, verify and sampling
     std::int64_t steps = 0, draft_passes = 0;
-    std::int64_t drafted = 0;
+    std::int64_t drafted = 0, looked_up = 0, looked_up_accepted = 0;
     double batch = 0.0;  ///< texts of its steps, added up
     double queue_seconds = 0.0;
     std::int32_t preemptions = 0;
@@ -92,6 +92,8 @@ class TextRun {
   bool can_draft() const {
     return draft_ready_ && speculator.begun() && speculator.can_follow(state);
   }
+  /// Whether a tree may grow, with the draft or without.
+  bool can_speculate() const { return can_draft() || speculator.proposes(); }
   /// Whether a step can be taken meanwhile.
   bool goes_on_without_draft() const { return draft_ready_ || speculator.was_put_off(); }
   /// Counts the judged step's tokens up to an end token, which is among them: what lies behind it

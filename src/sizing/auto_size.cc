@@ -45,12 +45,12 @@ void AutoSize::fix_prices(const StepPrices::Step& step, bool hope) {
   steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
 }
 
-bool AutoSize::begin_alone(const StepPrices::Step& step) {
+bool AutoSize::begin_alone(const StepPrices::Step& step, bool prices) {
   length_ = step.length();
   progress_before_ = -1.0;
   const bool speculate = wait_ == 0;
   const bool hope = speculate && correction_ != nullptr && ++steps_ % C::hope_every == 0;
-  if (speculate || met_ != step.texts) fix_prices(step, hope);
+  if (speculate || prices || met_ != step.texts) fix_prices(step, hope);
   // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
   // this price leaves the rate unchanged (Dinkelbach, 1967).
   const double rate = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
@@ -64,13 +64,25 @@ void AutoSize::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
+double AutoSize::cost_of(const StepWork& work) const {
+  const double beyond =
+      costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens) - 1.0;
+  return 1.0 + beyond * work.texts / std::max(1, work.drafting);
+}
+
+void AutoSize::record_without_draft(const TokenTree& tree, std::span<const std::int32_t> path,
+                                    const StepWork& work) {
+  if (work.texts > 1) return;
+  largest_tree_ = std::max(largest_tree_, tree.size());
+  tokens_ = C::discount * tokens_ + static_cast<double>(path.size()) + 1.0;
+  spent_ = C::discount * spent_ + cost_of(work);
+}
+
 // What was hoped for is no part of the cost.
 double AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
                         const StepWork& work) {
   const double tokens = static_cast<double>(path.size()) + 1.0;
-  const double beyond =
-      costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens) - 1.0;
-  const double cost = 1.0 + beyond * work.texts / std::max(1, work.drafting);
+  const double cost = cost_of(work);
   calibration_.record(tree, path);
   ++recorded_;
   largest_tree_ = std::max(largest_tree_, tree.size());

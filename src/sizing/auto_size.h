@@ -34,13 +34,16 @@ class AutoSize {
 
   /// Before a step of this text alone: fixes prices, and says whether to speculate. Where
   /// speculation has lost against plain decoding, it is tried again after a while, ever more
-  /// rarely.
-  bool begin_alone(const StepPrices::Step& step);
+  /// rarely. `prices`: they are wanted even if not.
+  bool begin_alone(const StepPrices::Step& step, bool prices = false);
   /// After a step in which this text speculated. Returns its part of what the step cost, in a plain
   /// token's share of a plain step of all texts: those that drafted share what that is beyond one.
   double record(const TokenTree& tree, std::span<const std::int32_t> path, const StepWork& work);
-  /// After a step in which this text was plain.
+  /// After a step in which this text was plain, or its draft had no part,
   void record_plain();
+  /// and what that brought with a tree that came without the draft.
+  void record_without_draft(const TokenTree& tree, std::span<const std::int32_t> path,
+                            const StepWork& work);
 
   /// Whether it has given speculation up for now.
   bool waits() const { return wait_ > 0; }
@@ -72,6 +75,7 @@ class AutoSize {
 
  private:
   void fix_prices(const StepPrices::Step& step, bool hope);
+  double cost_of(const StepWork& work) const;
   void give_up();
 
   ClockedCosts costs_;
