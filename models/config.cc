@@ -178,6 +178,19 @@ ModelConfig config_of(const Json& object, const std::string& where, std::string&
   return config;
 }
 
+/// The folder's GGUF files of models, the first part of several; by name.
+std::vector<std::string> gguf_files_in(const std::filesystem::path& folder) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.ends_with(".gguf") && !name.starts_with("mmproj")) files.push_back(entry->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 void require_model(const std::filesystem::path& path) {
   std::error_code status;
   if (std::filesystem::is_directory(path, status) || is_gguf(path)) return;
@@ -207,7 +220,17 @@ ModelConfig read_config(const std::filesystem::path& path, std::string& wrong_id
   const auto gguf = is_gguf(path) ? open_gguf(path) : nullptr;  // once for both documents
   const SettingFile file(path, "config.json", largest_config);
   if (!file.is_there()) {
-    throw_failure(cat(file.where(), ": no such file; name a Hugging Face model folder"));
+    const std::vector<std::string> files = gguf_files_in(path);
+    if (files.empty()) {
+      throw_failure(
+          cat(file.where(), ": no such file; name a Hugging Face model folder, or a GGUF file"));
+    }
+    throw_failure(cat(path.string(), ": no config.json, but ",
+                      files.size() > 1 ? cat(files.size(), " GGUF files") : "a GGUF file",
+                      "; name ",
+                      files.size() > 1 ? "one of them in place of the folder, such as "
+                                       : "it in place of the folder: ",
+                      quote(files.front())));
   }
   ModelConfig config = config_of(file.object(), file.where(), wrong_ids);
   if (gguf != nullptr) {

@@ -69,6 +69,8 @@ class GgufHeader {
   GgufHeader(const GgufFile::Part& part, std::size_t index) : part_(part), index_(index) {}
 
   JsonObject read(Tensors& tensors) {
+    if (part_.stamp.bytes == 0)
+      throw_failure(cat(part_.name, ": an empty file; download it again"));
     if (part_.stamp.bytes < gguf_magic.size() || take(gguf_magic.size()) != gguf_magic) {
       throw_failure(
           cat(part_.name, ": no GGUF file: it does not begin with \"GGUF\"; name another"));
@@ -117,12 +119,15 @@ class GgufHeader {
     refuse(cat("tensor ", quote(tensor), " ", what));
   }
 
+  [[noreturn]] void refuse_end(const std::string& what) const {
+    throw_failure(cat(part_.name, ": the file ends too early, after ", part_.stamp.bytes,
+                      " bytes: ", what, "; it is truncated or damaged, download it again"));
+  }
+
   /// The next bytes, until the next call.
   std::string_view take(std::uint64_t bytes) {
     constexpr std::uint64_t chunk = 1u << 20;
-    if (bytes > part_.stamp.bytes - at_) {
-      refuse(cat("truncated: its metadata go on after byte ", part_.stamp.bytes, ", its last"));
-    }
+    if (bytes > part_.stamp.bytes - at_) refuse_end("its metadata go on");
     if (at_ + bytes > largest_header) {
       refuse(cat("its metadata take more than the ", largest_header, " bytes that coppice reads"));
     }
@@ -202,8 +207,11 @@ class GgufHeader {
     const auto count = number<std::uint64_t>();
     if (kind == Kind::list) refuse(cat(quote(key), " is a list of lists"));
     const std::uint64_t least = std::max<std::uint64_t>(least_bytes(kind), 1);
-    if (count > longest_list || count > (part_.stamp.bytes - at_) / least) {
-      refuse(cat(quote(key), " is a list of ", count, " values, too many for coppice or the file"));
+    if (count > (part_.stamp.bytes - at_) / least) {
+      refuse_end(cat(quote(key), " is a list of ", count, " values"));
+    }
+    if (count > longest_list) {
+      refuse(cat(quote(key), " is a list of ", count, " values, more than ", longest_list));
     }
     if (count > 0 && least_bytes(kind) == 0) refuse_kind(key, kind);
     if (count > longest_other_list && !whole) {
@@ -280,8 +288,7 @@ class GgufHeader {
       }
       if (__builtin_add_overflow(tensor.begin, tensor.bytes, &taken) || data > part_.stamp.bytes ||
           taken > part_.stamp.bytes - data) {
-        refuse(entry->first, cat("of ", tensor.bytes, " bytes does not lie in the file of ",
-                                 part_.stamp.bytes, ": it is truncated or wrong"));
+        refuse_end(cat("tensor ", quote(entry->first), " of ", tensor.bytes, " bytes goes on"));
       }
       tensor.begin += data;
     }

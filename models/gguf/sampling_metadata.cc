@@ -24,13 +24,14 @@ SamplingMetadata sampling_metadata(const std::filesystem::path& dir) {
   }
   if (!settings.samples() && settings.number("repetition_penalty", remedy).value_or(1.0) != 1.0) {
     // With any key of general.sampling readers sample.
-    out.lost.push_back(cat("repetition_penalty of ", settings.file()));
+    out.lost.push_back(
+        cat("repetition_penalty of ", settings.file(), "; give it as --repetition-penalty"));
   }
   if (!settings.stop_strings().empty()) {
-    out.lost.push_back(cat("stop_strings of ", settings.file()));
+    out.lost.push_back(cat("stop_strings of ", settings.file(), "; give each as --stop TEXT"));
   }
   if (settings.number("max_new_tokens", remedy)) {
-    out.lost.push_back(cat("max_new_tokens of ", settings.file()));
+    out.lost.push_back(cat("max_new_tokens of ", settings.file(), "; give it as --max-new-tokens"));
   }
   return out;
 }

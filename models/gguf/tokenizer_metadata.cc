@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::string_view word_mark = "\u2581";
+constexpr const char* folder_says = "; where that matters, load the folder itself";
 constexpr const char* elsewhere = "; load the model itself, with --target-weights in fewer bits";
 
 /// As GGUF files spell pieces that a text may spell: with spaces in place of word marks.
@@ -115,10 +116,10 @@ class TokenizerWriter {
     if (!at_start) return;
     const auto bos = id_of("bos_token");
     if (bos && !marks(*bos)) {
-      out_.lost.emplace_back("that no word mark stands behind special tokens");
+      out_.lost.push_back(cat("that no word mark stands behind special tokens", folder_says));
     }
     if (tokenizer_->encode("a") == tokenizer_->encode(" a")) {
-      out_.lost.emplace_back("that a space that begins a text is its word mark");
+      out_.lost.push_back(cat("that a space that begins a text is its word mark", folder_says));
     }
   }
 
@@ -199,7 +200,8 @@ class TokenizerWriter {
     }
     if (ends.size() > std::size(names)) {
       out_.lost.push_back(
-          cat("the last ", ends.size() - std::size(names), " of the tokens that end an answer"));
+          cat("the last ", ends.size() - std::size(names),
+              " of the tokens that end an answer; give the text of each as --stop TEXT"));
     }
     id("unknown", id_of("unk_token"));
     id("padding", id_of("pad_token"));

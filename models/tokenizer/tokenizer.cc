@@ -25,6 +25,12 @@ bool Tokenizer::is_in(const fs::path& dir) {
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& dir) {
+  std::unique_ptr<Tokenizer> tokenizer = open(dir);
+  tokenizer->model_ = dir.string();
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::open(const fs::path& dir) {
   if (is_gguf(dir)) {
     const auto file = open_gguf(dir);  // open while its settings are asked for
     return load_gguf_tokenizer(*file, read_tokenizer_settings(dir));
@@ -81,22 +87,23 @@ std::uint64_t Tokenizer::bytes_at_most(std::uint64_t tokens, std::uint64_t longe
 
 void Tokenizer::require_same_pieces(const Tokenizer& other, const std::string& this_name,
                                     const std::string& other_name) const {
-  const std::string remedy = "; draft and target must share a tokenizer";
+  const auto refuse = [&](const std::string& difference) {
+    throw_failure(cat("tokenizers differ: ", difference, "; ", this_name, " ", quote(model_),
+                      " has ", pieces(), " pieces, ", other_name, " ", quote(other.model_), " has ",
+                      other.pieces(), "; use a draft that shares the target's tokenizer, or none ",
+                      "(--draft none)"));
+  };
   const bool same_kind = file_kind() == other.file_kind();
-  for (TokenId id = 0; id < std::min(pieces(), other.pieces()); ++id) {
+  const TokenId shared = std::min(pieces(), other.pieces());
+  for (TokenId id = 0; id < shared; ++id) {
     const bool same_text = piece(id) == other.piece(id);
     if (same_text && (!same_kind || kind_of(id) == other.kind_of(id))) continue;
-    throw_failure(cat("tokenizers differ: token ", id, " is ", quote(piece(id)), " (", kind_of(id),
-                      ") in ", this_name, " and ", quote(other.piece(id)), " (", other.kind_of(id),
-                      ") in ", other_name, remedy));
+    refuse(cat("token ", id, " is ", quote(piece(id)), " (", kind_of(id), ") in ", this_name,
+               " and ", quote(other.piece(id)), " (", other.kind_of(id), ") in ", other_name));
   }
-  if (pieces() != other.pieces()) {
-    const bool mine = pieces() > other.pieces();
-    const TokenId id = std::min(pieces(), other.pieces());
-    throw_failure(cat("tokenizers differ: ", this_name, " has ", pieces(), " pieces, ", other_name,
-                      " has ", other.pieces(), "; the first that only one has is ",
-                      quote(mine ? piece(id) : other.piece(id)), remedy));
-  }
+  if (pieces() == other.pieces()) return;
+  const Tokenizer& longer = pieces() > other.pieces() ? *this : other;
+  refuse(cat("the first piece that only one has is ", quote(longer.piece(shared))));
 }
 
 }  // namespace coppice

@@ -93,10 +93,16 @@ class Tokenizer {
   /// 64 bytes a token if that is more: nobody writes a prompt that shrinks so.
   virtual std::uint64_t most_bytes(std::uint64_t tokens) const = 0;
 
-  /// Throws Error(failure) that names the first difference unless both map the same ids to the
-  /// same pieces. Pieces are compared, not files: a tokenizer.model may meet a tokenizer.json.
+  /// Throws Error(failure) that names both models and the first difference unless both map the same
+  /// ids to the same pieces. Pieces are compared, not files: a tokenizer.model may meet a
+  /// tokenizer.json.
   void require_same_pieces(const Tokenizer& other, const std::string& this_name,
                            const std::string& other_name) const;
+
+ private:
+  static std::unique_ptr<Tokenizer> open(const std::filesystem::path& dir);
+
+  std::string model_;  ///< that load() was given
 
  protected:
   /// What kind of piece it is, for a message; compared between tokenizers of one kind of file.

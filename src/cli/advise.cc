@@ -2,6 +2,10 @@
 #include "study/advise/advise.h"
 
 #include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/acceptance_vector.h"
 #include "cli/chosen_prompts.h"
@@ -13,14 +17,19 @@
 namespace coppice::cli {
 namespace {
 
-// Options of `coppice generate` that were given, in the words they were given in.
-std::string given_options(const po::variables_map& values) {
+// Options of `coppice generate` that were given, in the words they were given in, and the weights
+// of the draft that were chosen.
+std::string given_options(const po::variables_map& values, const study::DraftFormat& chosen) {
+  const bool is_own = chosen.name.starts_with("self:");
   std::string words;
-  for (const char* name : {"target", "draft", "device", "threads", "cpu-dtype", "kv-dtype",
-                           "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p",
-                           "min-p", "repetition-penalty", "acceptance", "draft-temperature"}) {
+  for (const char* name :
+       {"target", "draft", "target-weights", "draft-weights", "device", "threads", "cpu-dtype",
+        "kv-dtype", "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p", "min-p",
+        "repetition-penalty", "acceptance", "draft-temperature"}) {
+    const std::string_view option = name;
+    if (is_own && (option == "target" || option == "draft")) continue;
     // generate chooses the rule, unless it is named.
-    const bool always = std::string_view(name) == "acceptance";
+    const bool always = option == "acceptance";
     if (values.count(name) == 0 || (values[name].defaulted() && !always)) continue;
     const boost::any& value = values[name].value();
     std::string text;
@@ -29,8 +38,47 @@ std::string given_options(const po::variables_map& values) {
     if (const auto* number = boost::any_cast<std::int32_t>(&value)) text = cat(*number);
     words += cat(" --", name, " ", text);
   }
+  if (is_own) {
+    words += cat(" --target ", shell_word(chosen.pair.target.string()), " --draft ", chosen.name);
+  } else if (values["draft-weights"].defaulted() &&
+             chosen.pair.draft_weights != WeightRounding::keep &&
+             !text_in(values, "draft").starts_with("self:")) {
+    words += cat(" --draft-weights ", name_of(chosen.pair.draft_weights));
+  }
   if (values.count("no-bos") != 0) words += " --no-bos";
   return words;
+}
+
+// The pair as it is given, or what is to be tried in its place where nothing says it.
+std::vector<study::DraftFormat> formats_of(const po::variables_map& values,
+                                           const EngineOptions& pair) {
+  const bool said = !values["draft-weights"].defaulted() ||
+                    text_in(values, "draft").starts_with("self:") ||
+                    values.count("cost-table") != 0;  // which is of one pair
+  if (said) return {{.name = "as given", .pair = pair}};
+  return study::draft_formats(pair);
+}
+
+/// Tries each with an engine of its own, the first with the one that is there, and leaves none, so
+/// that no two are in memory. False: stopped.
+bool try_formats(std::vector<study::DraftFormat>& formats, std::optional<Engine>& engine,
+                 const study::AdviceRequest& request, ProgressLine& progress) {
+  bool goes_on = true;
+  for (study::DraftFormat& one : formats) {
+    const bool is_first = &one == &formats.front();
+    try {
+      if (!is_first) engine = load_pair(one.pair, progress);
+      goes_on = study::try_format(*engine, request, one);
+    } catch (const Error& error) {
+      // What is wrong with the pair as given ends the command.
+      if (is_first) throw;
+      one.problem = error.what();
+      one.plain = {};
+    }
+    engine.reset();
+    if (!goes_on || request.stopped()) return false;
+  }
+  return true;
 }
 
 po::options_description kept_drafting_options() {
@@ -76,7 +124,11 @@ int advise(const std::vector<std::string>& arguments) {
              "automatic sizes and plain decoding alternately, on other texts: what is faster in "
              "every\n"
              "round, and by 2% in the median one, is advised, and marked < in the list. Ctrl-C "
-             "ends it.\n",
+             "ends it.\n\n"
+             "All this is done with the draft's weights that are fastest in short runs before: as\n"
+             "stored, in q8_0, in q4_k, or the target's own in q4_k (--draft self:q4_k). Models\n"
+             "that are stored quantised stay as they are; --draft-weights or --cost-table says\n"
+             "that there is nothing to try.\n",
              values)) {
     return 0;
   }
@@ -99,28 +151,41 @@ int advise(const std::vector<std::string>& arguments) {
   planned.speculation = Sequoia{};
   read_acceptance_vector(values, engine_request, planned);
   request.acceptance_vector = std::get<Sequoia>(planned.speculation).acceptance;
-  Engine engine = load_pair(engine_request, progress);
+  std::vector<study::DraftFormat> formats = formats_of(values, engine_request);
+  std::optional<Engine> engine = load_pair(engine_request, progress);
   const InterruptWatch interrupts;
   if (prompts.written_by_target()) {
-    study::require_room(engine, prompts.tokens(), request.new_tokens);
+    study::require_room(*engine, prompts.tokens(), request.new_tokens);
   }
-  request.prompts = prompts.tokens_of(engine, request.sampling.seed, request.sampling.add_bos,
+  request.prompts = prompts.tokens_of(*engine, request.sampling.seed, request.sampling.add_bos,
                                       progress, interrupts.token());
   request.progress = [&](const std::string& what, double fraction) {
+    // It tells nothing of itself before its end.
+    if (what == "measuring costs") return progress.wait_for(what);
     progress.show(what, fraction);
   };
   request.stop = InterruptWatch::interrupted;
   request.stop_measuring = interrupts.token();
   study::Advice advice;
   advice.stopped = InterruptWatch::interrupted();  // while the target wrote prompts
-  if (!advice.stopped) advice = study::advise(engine, request);
+  std::size_t format = 0;
+  if (formats.size() > 1 && !advice.stopped) {
+    advice.stopped = !try_formats(formats, engine, request, progress);
+    format = study::best_format(formats);
+  }
+  if (!advice.stopped) {
+    if (!engine) engine = load_pair(formats[format].pair, progress);
+    advice = study::advise(*engine, request);
+    if (formats.size() > 1) advice.formats = formats;
+    advice.format = format;
+  }
   progress.clear();
   if (advice.stopped) {
     tell("interrupted before there was anything to advise");
     return interrupted_exit;
   }
   const std::string command =
-      "coppice generate " + study::policy_options(advice) + given_options(values);
+      "coppice generate " + study::policy_options(advice) + given_options(values, formats[format]);
   write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }

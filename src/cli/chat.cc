@@ -170,8 +170,8 @@ int chat(const std::vector<std::string>& arguments) {
   if (!parse(arguments, all,
              cat("coppice chat: talk with a model, in its chat template\n\n"
                  "  coppice chat\n"
-                 "  coppice chat --target DIR --draft DIR --system 'Be brief.'\n"
-                 "  echo 'Hello' | coppice chat --target DIR\n\n"
+                 "  coppice chat --target MODEL --draft MODEL --system 'Be brief.'\n"
+                 "  echo 'Hello' | coppice chat --target FILE.gguf\n\n"
                  "Sampling is as generation_config.json of the target says, unless options say "
                  "otherwise.\nLines are messages, but for:\n",
                  chat_commands),

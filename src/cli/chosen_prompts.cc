@@ -21,7 +21,7 @@ void add_prompt_options(po::options_description& options, const char* more, std:
 EngineOptions pair_options(const char* command, const po::variables_map& values,
                            const Speculation& speculation) {
   EngineOptions options = engine_options(values, speculation);
-  if (options.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft DIR"));
+  if (options.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft MODEL"));
   return options;
 }
 

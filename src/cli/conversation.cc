@@ -10,6 +10,7 @@
 #include "cli/answer_text.h"
 #include "engine/access.h"
 #include "models/config.h"
+#include "models/gguf/gguf_file.h"
 #include "models/settings/generation_settings.h"
 #include "models/settings/template_settings.h"
 
@@ -98,9 +99,7 @@ Conversation::Conversation(const fs::path& target, const po::variables_map& valu
       template_values_.push_back(template_value(option));
     }
   }
-  std::error_code ignored;
-  if (!fs::is_directory(target, ignored))
-    static_cast<void>(read_config(target));  // says what it is
+  static_cast<void>(read_config(target));  // says what it is if it is no model
   if (values.count("no-template") == 0) {
     const TemplateSettings found = read_template_settings(target, text("template-name"));
     template_.emplace(found.source, found.where, found.special_tokens);
@@ -272,7 +271,8 @@ std::vector<std::string> take_recommended(const fs::path& target, const po::vari
     for (const std::string& text : texts) take(cat("stop ", quote(text)));
   }
   std::vector<std::string> lines;
-  if (!taken.empty()) lines.push_back(cat(settings.file(), ": ", taken));
+  const std::string file = is_gguf(target) ? target.filename().string() : settings.file();
+  if (!taken.empty()) lines.push_back(cat(file, ": ", taken));
   std::string ignored;
   SettingNotes notes = settings.notes();
   notes.shorten();
@@ -281,7 +281,7 @@ std::vector<std::string> take_recommended(const fs::path& target, const po::vari
   }
   if (notes.more > 0) ignored += cat(", and ", notes.more, " more");
   if (!ignored.empty()) {
-    lines.push_back(cat(settings.file(), ": not obeyed, since coppice does not know: ", ignored));
+    lines.push_back(cat(file, ": not obeyed, since coppice does not know: ", ignored));
   }
   return lines;
 }

@@ -112,8 +112,8 @@ int generate(const std::vector<std::string>& arguments) {
   if (!parse(arguments, all,
              "coppice generate: continue a text with a target model, helped by a draft model\n\n"
              "  coppice generate --prompt 'Once upon a time'\n"
-             "  coppice generate --target DIR --draft DIR --temperature 0.8 < prompt.txt\n"
-             "  coppice generate --target DIR --chat --prompt 'Who wrote Emma?'\n"
+             "  coppice generate --target MODEL --draft MODEL --temperature 0.8 < prompt.txt\n"
+             "  coppice generate --target FILE.gguf --chat --prompt 'Who wrote Emma?'\n"
              "  coppice generate --prompt 'The captain' --n 4 --temperature 0.8\n"
              "  coppice generate --batch prompts.jsonl --output texts.jsonl --temperature 0.8\n",
              values)) {

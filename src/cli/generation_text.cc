@@ -95,7 +95,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   if (!used.planned_for.empty()) json["planned_for"] = used.planned_for;
   json["acceptance"] = name_of(used.acceptance);
   json["temperature"] = used.temperature;
-  json["draft_temperature"] = used.draft_temperature;
+  if (used.policy != none) json["draft_temperature"] = used.draft_temperature;
   json["seed"] = used.temperature > 0.0 ? Json(used.seed) : Json();  // else no text follows it
   json["device"] = used.device;
   json["dtype"] = used.dtype;

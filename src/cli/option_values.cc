@@ -8,6 +8,11 @@
 
 namespace coppice::cli {
 
+std::string in_small_letters(std::string text) {
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
 std::vector<std::string> items_in(const std::string& option, const std::string& list) {
   constexpr const char* blanks = " \t\n";
   std::vector<std::string> items;
@@ -35,13 +40,15 @@ void refuse_value(const std::string& where, const std::string& text,
   }
   // As other programs call them.
   constexpr std::pair<std::string_view, const char*> others[] = {
-      {"gpu", "cuda"},    {"nvidia", "cuda"}, {"half", "f16"},     {"float16", "f16"},
-      {"float32", "f32"}, {"float", "f32"},   {"bfloat16", "bf16"}};
+      {"gpu", "cuda"},      {"nvidia", "cuda"}, {"half", "f16"},
+      {"float16", "f16"},   {"float32", "f32"}, {"float", "f32"},
+      {"bfloat16", "bf16"}, {"q4_k_m", "q4_k"}, {"q4_k_s", "q4_k"}};
+  const std::string small = in_small_letters(text);
   std::string meant;
   for (const auto& [other, ours] : others) {
-    if (text == other && std::find(words.begin(), words.end(), ours) != words.end()) meant = ours;
+    if (small == other && std::find(words.begin(), words.end(), ours) != words.end()) meant = ours;
   }
-  if (meant.empty()) meant = nearest(text, words);
+  if (meant.empty()) meant = nearest(small, words);
   throw_usage(cat(where, " ", quote(text), " is unknown; ",
                   meant.empty() ? "use " : cat("did you mean ", meant, "? Use "),
                   two ? "" : "one of ", names));

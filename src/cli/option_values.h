@@ -13,6 +13,9 @@
 
 namespace coppice::cli {
 
+/// `text` in small letters: ASCII's, which names are made of.
+std::string in_small_letters(std::string text);
+
 /// The items of a list, without blanks around them. Throws Error(usage) where one is empty.
 /// `option` is named in messages, here and below; it has no dashes.
 std::vector<std::string> items_in(const std::string& option, const std::string& list);
@@ -54,12 +57,13 @@ std::vector<Number> numbers_in(const std::string& option, const std::string& lis
 std::string choice_in(const std::string& where, const std::string& text,
                       const std::vector<std::string>& words);
 
-/// The one of `all` that name_of() calls so. Throws Error(usage), which lists their names.
+/// The one of `all` that name_of() calls so, in whatever letters: files write Q4_K. Throws
+/// Error(usage), which lists their names.
 template <typename Values>
 auto named(const std::string& option, const std::string& text, const Values& all) {
   std::vector<std::string> names;
   for (const auto value : all) {
-    if (text == name_of(value)) return value;
+    if (in_small_letters(text) == name_of(value)) return value;
     names.emplace_back(name_of(value));
   }
   refuse_value(cat("--", option), text, names);

@@ -229,31 +229,60 @@ std::int32_t tree_size_in(const std::string& option, const std::string& text) {
   return static_cast<std::int32_t>(count_or_auto(option, text, largest_tree_size));
 }
 
+namespace {
+
+/// The words of --draft for a copy of the target in fewer bits.
+constexpr std::string_view self = "self:";
+
+/// Throws Error(usage) where the model is stored quantised; `remedy` is in place of the option.
+void require_16_bits(const std::string& option, const fs::path& model, WeightRounding rounding,
+                     const char* remedy) {
+  if (rounding == WeightRounding::keep || !is_stored_quantised(model)) return;
+  throw_usage(cat("--", option, name_of(rounding), ": ", quote(model.string()),
+                  " is stored quantised, and only weights in 16 or 32 bits are rounded; ", remedy));
+}
+
+/// A draft that is no smaller than its target drafts at the price of what it saves.
+void tell_of_same_weights(const EngineOptions& options) {
+  std::error_code ignored;
+  if (options.draft.empty() || !fs::equivalent(options.target, options.draft, ignored)) return;
+  if (options.draft_weights != WeightRounding::keep &&
+      options.draft_weights != options.target_weights) {
+    return;
+  }
+  const bool has_copies =
+      options.target_weights == WeightRounding::keep && !is_stored_quantised(options.target);
+  tell(
+      cat("the draft is the target itself, in no fewer bits, which is slower than plain decoding; ",
+          "use ", has_copies ? "--draft self:q4_k" : "a smaller model of the same tokenizer",
+          ", or --draft none"));
+}
+
+}  // namespace
+
 void read_roundings(const po::variables_map& values, EngineOptions& options) {
   options.target_weights =
       named("target-weights", text_in(values, "target-weights"), all_weight_roundings);
   options.draft_weights =
       named("draft-weights", text_in(values, "draft-weights"), all_weight_roundings);
-  const auto require = [&](const char* option, const fs::path& model, WeightRounding rounding) {
-    if (rounding == WeightRounding::keep) return;
-    require_roundable(model, cat("--", option, name_of(rounding)));
-  };
-  require("target-weights ", options.target, options.target_weights);
+  constexpr const char* leave_out = "leave the option out, or name the model in 16 or 32 bits";
+  require_16_bits("target-weights ", options.target, options.target_weights, leave_out);
   const std::string draft = options.draft.string();
-  constexpr std::string_view self = "self:";
   if (!draft.starts_with(self)) {
     if (draft.empty() && options.draft_weights != WeightRounding::keep) {
       throw_usage(cat("--draft-weights ", name_of(options.draft_weights),
                       ": there is no draft; leave it out, or name one with --draft"));
     }
-    return require("draft-weights ", options.draft, options.draft_weights);
+    return require_16_bits("draft-weights ", options.draft, options.draft_weights, leave_out);
   }
   if (!values["draft-weights"].defaulted()) {
     throw_usage("--draft self:TYPE says the draft's weights; leave --draft-weights out");
   }
   options.draft_weights = named("draft self", draft.substr(self.size()), all_weight_roundings);
   options.draft = options.target;
-  require("draft self:", options.target, options.draft_weights);
+  require_16_bits("draft self:", options.target, options.draft_weights,
+                  "name a smaller model of its tokenizer as the draft, or the target in 16 or 32 "
+                  "bits");
 }
 
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
@@ -264,8 +293,8 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   const bool is_number = !draft.empty() && draft.find_first_not_of("0123456789") == draft.npos;
   std::error_code ignored;
   if (is_number && !fs::exists(draft, ignored)) {
-    throw_usage(cat("--draft ", draft, ": it names the draft's folder; --tree-size ", draft,
-                    " sets the number of draft tokens"));
+    throw_usage(cat("--draft ", draft, ": it names the draft's folder or GGUF file; --tree-size ",
+                    draft, " sets the number of draft tokens"));
   }
   if (values.count("target") == 0) {
     if (values.count("draft") != 0 && draft != "none") {
@@ -283,6 +312,7 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   held.reset();
   held = held_gguf(options.target);
   read_roundings(values, options);
+  tell_of_same_weights(options);
   options.device = values.count("device") != 0
                        ? named("device", text_in(values, "device"), all_devices)
                        : DeviceKind::cpu;
@@ -334,8 +364,10 @@ void tell_of_plain(const po::variables_map& values, const EngineOptions& engine)
   if (!names.empty()) without_effect += names.size() == 1 ? " has no effect" : " have no effect";
   const bool given = values.count("target") == 0 || values.count("draft") != 0;
   if (!asked && !given) {
-    tell(cat("no draft model was given: plain decoding (--draft DIR speeds it up)",
-             names.empty() ? "" : "; ", without_effect));
+    tell(
+        cat("no draft model was given: plain decoding (--draft MODEL, a smaller one's folder or "
+            "GGUF file, speeds it up)",
+            names.empty() ? "" : "; ", without_effect));
   } else if (!names.empty()) {
     const char* const why = asked     ? " with --policy none"
                             : refused ? " with --draft none"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/remedy.h"
 #include "cli/nearest.h"
+#include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/other_names.h"
 #include "cli/terminal.h"
@@ -198,6 +200,13 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
   }
   if (values.count("help") == 0 && values.count(stray) != 0) {
     const std::string word = values[stray].as<std::vector<std::string>>().front();
+    std::error_code ignored;
+    const bool names_model =
+        word.ends_with(".gguf") || std::filesystem::is_directory(word, ignored);
+    if (names_model && find(all, "target") != nullptr) {
+      throw_usage(cat(quote(word), " belongs to no option; a model is named by --target ",
+                      shell_word(word), " (see --help)"));
+    }
     throw_usage(cat(quote(word), " belongs to no option; ",
                     all.find_nothrow("prompt", false) != nullptr
                         ? "give a text to continue in quotes, as --prompt \"TEXT\", and other "

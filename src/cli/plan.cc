@@ -163,8 +163,8 @@ int plan(const std::vector<std::string>& arguments) {
   if (!parse(
           arguments, all,
           "coppice plan: measure acceptance by sibling rank on a pair, plan Sequoia's trees\n\n"
-          "  coppice plan --target DIR --draft DIR --temperatures 0,0.6 --out pair.json\n"
-          "  coppice generate --target DIR --draft DIR --policy sequoia --temperature 0.6 \\\n"
+          "  coppice plan --target MODEL --draft MODEL --temperatures 0,0.6 --out pair.json\n"
+          "  coppice generate --target MODEL --draft MODEL --policy sequoia --temperature 0.6 \\\n"
           "      --tree-size 16 --acceptance-vector pair.json < prompt.txt\n"
           "  coppice plan --acceptance-vector pair.json --temperatures 0.6 --tree-size 16 \\\n"
           "      --grow-map map.json\n\n"

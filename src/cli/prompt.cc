@@ -28,7 +28,7 @@ void drop_last_newline(std::string& text) {
 
 /// Throws Error(usage) for what is no prompt. `remedy`: another one if it is empty.
 void check_text(const std::string& text, const std::string& where, const char* remedy = "") {
-  if (text.empty()) throw_usage(cat(where, ": it is empty; give some text to continue", remedy));
+  if (text.empty()) throw_usage(cat(where, " is empty; give some text", remedy));
   if (!is_valid_utf8(text)) {
     throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
   }
@@ -132,7 +132,7 @@ Prompt given_prompt(const po::variables_map& values) {
   }
   if (values.count("prompt") != 0) {
     prompt.text = values["prompt"].as<std::string>();
-    check_text(prompt.text, "prompt");
+    check_text(prompt.text, "--prompt");
     return prompt;
   }
   const std::string file = text_in(values, "prompt-file");

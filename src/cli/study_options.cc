@@ -153,7 +153,7 @@ StudyCommand study_command(const po::variables_map& values) {
   request.engine =
       engine_options(values, speculates ? Speculation(Chain{largest}) : Speculation(Plain{}));
   if (speculates && request.engine.draft.empty()) {
-    throw_usage("study needs a draft model; give --draft DIR, or --policies none");
+    throw_usage("study needs a draft model; give --draft MODEL, or --policies none");
   }
   return command;
 }

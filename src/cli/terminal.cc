@@ -103,7 +103,16 @@ void ProgressLine::show(const std::string& what, double fraction) {
   const double elapsed = now - start_;
   if (elapsed < after_seconds_ || now - last_ < 0.1) return;
   last_ = now;
-  std::string line = progress_text(what, fraction, elapsed);
+  draw(progress_text(what, fraction, elapsed));
+}
+
+void ProgressLine::wait_for(const std::string& what) {
+  constexpr double usual_seconds = 2.0;
+  if (!on_terminal_) return log_.show(what, 0.0);
+  if (!text_within_line && after_seconds_ <= usual_seconds) draw(cat(what, ", for some seconds"));
+}
+
+void ProgressLine::draw(std::string line) {
   // A line that wraps could not be taken off again.
   winsize screen{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &screen) == 0 && screen.ws_col > 0) {
@@ -115,8 +124,13 @@ void ProgressLine::show(const std::string& what, double fraction) {
 }
 
 void ProgressLine::show(const LoadEvent& event) {
-  const bool costs = std::strcmp(event.what, "costs") == 0;
-  show(costs ? "measuring costs" : cat("loading ", event.what), event.fraction);
+  if (std::strcmp(event.what, "costs") != 0) {
+    show(cat("loading ", event.what), event.fraction);
+  } else if (event.fraction < 1.0) {
+    wait_for("measuring costs of this pair, once");
+  } else {
+    clear();
+  }
 }
 
 void ProgressLine::clear() {

@@ -43,11 +43,15 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
   void show(const std::string& what, double fraction);
+  /// Shows at once what will take some seconds and tells nothing of itself before its end.
+  void wait_for(const std::string& what);
   /// What an engine reports while it loads or measures.
   void show(const LoadEvent& event);
   void clear();
 
  private:
+  void draw(std::string line);
+
   bool on_terminal_;
   double after_seconds_ = 1.0;
   std::string what_;

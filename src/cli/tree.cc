@@ -190,7 +190,7 @@ int tree(const std::vector<std::string>& arguments) {
   if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
-  if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft DIR");
+  if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft MODEL");
   read_acceptance_vector(values, engine_request, request);
   tell_usual_acceptance(values, request);
   ProgressLine progress;

@@ -79,6 +79,8 @@ TEST_F(Cli, JsonKeepsItsContract) {
   EXPECT_EQ(json["logprobs"].size(), json["tokens"].size());
   EXPECT_EQ(json["logprobs"][0]["top"].size(), 5u);
   EXPECT_EQ(json["tree_size"], "auto");
+  const Result plain = run("generate --prompt x --max-new-tokens 2 --policy none --format json");
+  EXPECT_FALSE(nlohmann::json::parse(plain.out).contains("draft_temperature")) << "none drafts";
 }
 
 TEST_F(Cli, NoSeedWhereNoTextFollowsIt) {
@@ -666,8 +668,7 @@ TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
        "recording"},
       {"plan --ranks 4 --out '" + folder("plan.json") + "'" + few, "measuring acceptance by rank"},
       {"plan --ranks 4 --out '" + folder("more.json") + "'" + few, "writing prompts"},
-      {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" +
-           tiny,
+      {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" + tiny,
        "sampling speeds"},
       {"audit --policy chain --tree-size 2 --acceptance rejection --samples 48 --compared-tokens "
        "4" +
@@ -713,8 +714,26 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   EXPECT_NE(advised.find("--temperature 0.9"), std::string::npos) << advised;
   EXPECT_EQ(
       run(advised.substr(advised.find(' ') + 1) + " --prompt-ids 1,2 --max-new-tokens 4").code, 0);
-  const Result text = run(command + " --no-check");
+  ASSERT_EQ(json["draft_formats"].size(), 4u);
+  std::size_t chosen = 0;
+  for (const auto& one : json["draft_formats"]) {
+    EXPECT_GT(one.value("speedup", 0.0), 0.0) << one;
+    chosen += one["name"] == json["draft_format"];
+  }
+  EXPECT_EQ(chosen, 1u);
+  const std::string format = json["draft_format"];
+  if (format == "self:q4_k") {
+    EXPECT_NE(advised.find(" --draft self:q4_k"), std::string::npos) << advised;
+  } else {
+    EXPECT_EQ(advised.find(" --draft-weights " + format) != std::string::npos,
+              format != "as stored")
+        << advised;
+  }
+  // Weights that are named are not asked about.
+  const Result text = run(command + " --no-check --draft-weights q4_k");
   EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(text.out.find("draft weights"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" --draft-weights q4_k"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("Advised"), std::string::npos);
   EXPECT_EQ(text.out.find("Run alternately"), std::string::npos);
 

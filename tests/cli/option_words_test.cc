@@ -153,8 +153,6 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
       {"-cd", "--kv-tokens, for both models"},
       {"-ctk", "--kv-dtype, for keys and values"},
       {"--cache-type-v", "--kv-dtype, for keys and values"},
-      {"-ngl", "--device, which takes all layers"},
-      {"--n-gpu-layers", "--device, which takes all layers"},
       {"-cnv", "--chat, or use coppice chat"},
       {"--assistant-model", "--draft;"},
       {"-sysf", "--system, of the text itself"},
@@ -167,24 +165,24 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
     }
   }
   for (const char* needless :
-       {"-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja", "--no-mmap", "-no-cnv", "-cb",
-        "--trust-remote-code", "--no-context-shift"}) {
+       {"-ngl 99", "--n-gpu-layers=99", "-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja",
+        "--no-mmap", "-no-cnv", "-cb", "--trust-remote-code", "--no-context-shift"}) {
     expect_error(std::string("generate -p x ") + needless, 2, "' is unknown: none is needed: ");
   }
   const std::pair<const char*, const char*> absent[] = {
       {"--lora x", "coppice has no adapters"},
       {"--mmproj x", "text alone"},
       {"--port 1", "coppice has no server"},
-      {"--quantization awq", "the types that they are stored in"},
-      {"--rope-scaling yarn", "the model's config.json says it"},
-      {"--chat-template-file x", "in its folder"},
+      {"--quantization awq", "run as they are stored; --target-weights"},
+      {"--rope-scaling yarn", "the model's config.json or GGUF file says it"},
+      {"--chat-template-file x", "in its folder or GGUF file"},
       {"--logit-bias 1-1", "sampling has --repetition-penalty"}};
   for (const auto& [typed, says] : absent) {
     expect_error(std::string("generate -p x ") + typed, 2, says);
   }
   expect_error("chat -hf someone/something", 2, "coppice downloads nothing; name a Hugging Face");
   expect_error("generate -p x --draft 16", 2,
-               "--draft 16: it names the draft's folder; --tree-size 16 sets the number of draft");
+               "--draft 16: it names the draft's folder or GGUF file; --tree-size 16 sets");
   // Not what the command does not have.
   for (const char* typed : {"--n-predict", "-n"}) {
     expect_error(std::string("info ") + typed + " 3", 2,
@@ -210,10 +208,12 @@ TEST_F(OptionWords, OptionsWithoutEffectAreNamed) {
             "coppice: " + effect + " with --draft none\n");
   EXPECT_EQ(told("--policy none " + speculates), "coppice: " + effect + " with --policy none\n");
   EXPECT_EQ(told(tiny + speculates),
-            "coppice: no draft model was given: plain decoding (--draft DIR speeds it up); " +
+            "coppice: no draft model was given: plain decoding (--draft MODEL, a smaller "
+            "one's folder or GGUF file, speeds it up); " +
                 effect + "\n");
   EXPECT_EQ(told(tiny),
-            "coppice: no draft model was given: plain decoding (--draft DIR speeds it up)\n");
+            "coppice: no draft model was given: plain decoding (--draft MODEL, a smaller "
+            "one's folder or GGUF file, speeds it up)\n");
   EXPECT_EQ(told(tiny + "--draft none --policy chain"),
             "coppice: --policy has no effect with --draft none\n");
   EXPECT_EQ(told(tiny + "--draft none --acceptance coupled --temperature 1 --seed 3"), "");
@@ -259,7 +259,7 @@ TEST_F(OptionWords, PromptFilesMayBeStandardInput) {
                input = run(fixed + "-f - <'" + folder("prompt") + "'");
   EXPECT_EQ(input.code, 0) << input.err;
   EXPECT_EQ(input.out, file.out);
-  expect_error(fixed + "-f -", 2, "standard input: it is empty");
+  expect_error(fixed + "-f -", 2, "standard input is empty; give some text, or --prompt TEXT");
 }
 
 TEST_F(OptionWords, AFileIsNoModelFolder) {
@@ -274,6 +274,101 @@ TEST_F(OptionWords, AFileIsNoModelFolder) {
   expect_error("generate --chat -p x --draft none -m '" + folder("none") + "'", 1,
                "no such folder");
   refused("model.bin", "a file, not a folder; name a Hugging Face model folder");
+}
+
+TEST_F(OptionWords, AFolderOfGgufFilesNamesThem) {
+  const std::string dir = folder("downloads");
+  std::filesystem::create_directory(dir);
+  const auto refused = [&](const std::string& says) {
+    for (const std::string command : {"info '", "generate -p x --draft none -m '",
+                                      "chat --draft none -m '", "quantise x.gguf '"}) {
+      if (command.front() != 'q') expect_error(command + dir + "'", 1, says);
+    }
+    expect_error("quantise '" + dir + "' '" + folder("x.gguf") + "'", 1, says);
+  };
+  refused("downloads/config.json: no such file; name a Hugging Face model folder, or a GGUF file");
+  std::ofstream(dir + "/mmproj-b.gguf") << "sees";
+  std::ofstream(dir + "/b.gguf") << "x";
+  refused("downloads: no config.json, but a GGUF file; name it in place of the folder: '" + dir +
+          "/b.gguf'");
+  std::ofstream(dir + "/a-00001-of-00002.gguf") << "x";
+  refused(
+      "downloads: no config.json, but 2 GGUF files; name one of them in place of the folder, "
+      "such as '" +
+      dir + "/a-00001-of-00002.gguf'");
+}
+
+// As other programs take it.
+TEST_F(OptionWords, AModelWithoutItsOptionIsGivenOne) {
+  for (const char* command : {"chat", "generate -p x", "tree -p x"}) {
+    expect_error(
+        std::string(command) + " 'a model.gguf'", 2,
+        "'a model.gguf' belongs to no option; a model is named by --target 'a model.gguf'");
+    expect_error(std::string(command) + " '" + folder("") + "'", 2,
+                 "a model is named by --target " + folder(""));
+  }
+  expect_error("generate once upon", 2, "give a text to continue in quotes, as --prompt");
+}
+
+TEST_F(OptionWords, AnEmptyPromptIsNamed) {
+  for (const char* more : {"", " --chat"}) {
+    expect_error(std::string("generate --prompt ''") + more, 2,
+                 "coppice: --prompt is empty; give some text");
+  }
+}
+
+TEST_F(OptionWords, TypesOfWeightsMayBeInCapitals) {
+  const std::string model = " --target '" + (stories() / "target").string() + "' ",
+                    generate =
+                        "generate --device cpu --tree-size 2 -n 2 -p x --format json" + model;
+  const auto rounded = [&](const std::string& options, const char* key) {
+    const Result r = run(generate + options);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.code == 0 ? nlohmann::json::parse(r.out).value(key, "") : "";
+  };
+  EXPECT_EQ(rounded("--target-weights Q8_0 --draft none", "target_weights"), "Q8_0");
+  EXPECT_EQ(rounded("--draft self:Q4_K", "draft_weights"), "Q4_K, Q5_0, Q6_K");
+  expect_error(generate + "--target-weights Q4_K_M", 2, "'Q4_K_M' is unknown; did you mean q4_k?");
+  EXPECT_EQ(run("quantise '" + (stories() / "draft").string() + "' '" + folder("x.gguf") +
+                "' --type Q4_K_M")
+                .code,
+            0);
+}
+
+TEST_F(OptionWords, ADraftThatIsTheTargetIsToldOf) {
+  const std::string target = "'" + (stories() / "target").string() + "'",
+                    generate = "generate --device cpu --tree-size 2 -n 2 -p x --target ";
+  const std::string told =
+      "coppice: the draft is the target itself, in no fewer bits, which is "
+      "slower than plain decoding; use ";
+  const Result same = run(generate + target + " --draft " + target);
+  EXPECT_EQ(same.code, 0) << same.err;
+  EXPECT_EQ(same.err, told + "--draft self:q4_k, or --draft none\n");
+  EXPECT_EQ(run(generate + target + " --draft self:q4_k").err, "");
+  EXPECT_EQ(run(generate + target + " --draft self:q4_k --target-weights q8_0").err, "");
+  const std::string other = "a smaller model of the same tokenizer, or --draft none\n";
+  EXPECT_EQ(run(generate + target + " --draft self:q4_k --target-weights q4_k").err, told + other);
+  const std::string file = "'" + folder("m.gguf") + "'";
+  ASSERT_EQ(run("quantise " + target + " " + file + " --type q8_0").code, 0);
+  std::filesystem::create_symlink(folder("m.gguf"), folder("link.gguf"));
+  EXPECT_EQ(run(generate + file + " --draft '" + folder("link.gguf") + "'").err, told + other);
+  EXPECT_EQ(run(generate + file + " --draft " + target).err, "");
+}
+
+TEST_F(OptionWords, ADraftOfAnotherVocabularyIsNamedBesideItsTarget) {
+  const std::filesystem::path other = folder("other");
+  std::filesystem::copy(stories() / "draft", other);
+  std::string pieces = slurp(other / "tokenizer.model");
+  ASSERT_NE(pieces.find("captain"), pieces.npos);
+  pieces.replace(pieces.find("captain"), 7, "capitan");
+  std::ofstream(other / "tokenizer.model", std::ios::binary) << pieces;
+  expect_error("generate -p x --target '" + (stories() / "target").string() + "' --draft '" +
+                   folder("other") + "'",
+               1,
+               "; target '" + (stories() / "target").string() + "' has 4096 pieces, draft '" +
+                   folder("other") +
+                   "' has 4096; use a draft that shares the target's tokenizer, "
+                   "or none (--draft none)");
 }
 
 }  // namespace

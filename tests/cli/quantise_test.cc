@@ -109,6 +109,27 @@ TEST_F(Quantise, WrongRecommendationsAreNamedByFileAndKey) {
                "generation_config.json: temperature: temperature -1: use 0");
 }
 
+TEST_F(Quantise, WhatTheFileDoesNotSayHasARemedy) {
+  const fs::path model = folder("model");
+  fs::copy(stories() / "target", model);
+  std::ofstream(model / "generation_config.json")
+      << R"({"do_sample": true, "temperature": 0.5, "max_new_tokens": 9, "stop_strings": ["x"]})";
+  const std::string file = folder("m.gguf");
+  const Result r = run("quantise " + quoted(model) + " " + quoted(file) + " --type Q8_0");
+  EXPECT_EQ(r.code, 0);
+  EXPECT_EQ(r.err,
+            "coppice: the file does not say: stop_strings of generation_config.json; give each as "
+            "--stop TEXT\n"
+            "coppice: the file does not say: max_new_tokens of generation_config.json; give it as "
+            "--max-new-tokens\n");
+  const Result chat =
+      run("generate --chat --prompt x --draft none --seed 1 --max-new-tokens 1 "
+          "--target " +
+          quoted(file));
+  EXPECT_EQ(chat.code, 0) << chat.err;
+  EXPECT_EQ(chat.err, "coppice: m.gguf: temperature 0.5, top-k 50\n") << "by its own name";
+}
+
 // A file is known again by what is in it.
 TEST_F(Quantise, BatchesOfFilesAreResumed) {
   const std::string target = made("target", "q8_0");

@@ -69,6 +69,27 @@ TEST_P(Terminal, KeepsTheWholeTextAndNoProgress) {
 // In 12 columns every progress line would wrap.
 INSTANTIATE_TEST_SUITE_P(Columns, Terminal, ::testing::Values(100, 12));
 
+// It tells nothing of itself before its end, so that the usual second would hide it.
+TEST(TerminalWait, ShowsThatCostsAreMeasured) {
+  int status = -1;
+  const auto written = [&](const std::string& before) {
+    return run_on_terminal("unset COPPICE_PROGRESS_AFTER; export COPPICE_MODELS='" +
+                               stories().parent_path().string() + "'; " + before + " '" +
+                               COPPICE_BINARY +
+                               "' generate --prompt 'It was' --device cpu --max-new-tokens 20 "
+                               "--no-cost-cache >/dev/null",
+                           100, status);
+  };
+  const std::string usual = written("");
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(usual.find("measuring costs of this pair, once, for some seconds"), usual.npos);
+  Screen seen(100);
+  seen.write(usual);
+  for (const std::string& row : seen.rows()) EXPECT_EQ(row.find("measuring"), row.npos) << row;
+  const std::string late = written("COPPICE_PROGRESS_AFTER=1000");
+  EXPECT_EQ(late.find("measuring"), late.npos) << late;
+}
+
 TEST(TerminalObject, StandsAlone) {
   int status = -1;
   const std::string written = run_on_terminal(

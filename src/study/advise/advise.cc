@@ -26,6 +26,8 @@ constexpr std::size_t least_kept = 4;
 
 /// For each run of the measurement; many times what an engine grants itself, for a better table.
 constexpr double cost_budget_seconds = 4.0;
+/// The same where costs are shown and sizes follow them, but no tree is planned for them.
+constexpr double short_budget_seconds = 1.0;
 
 void choose(Check& check) {
   for (std::size_t s = 1; s < check.settings.size(); ++s) {
@@ -42,9 +44,13 @@ void choose(Check& check) {
 
 class Adviser {
  public:
-  Adviser(Engine& engine, const AdviceRequest& request) : engine_(engine), request_(request) {
+  Adviser(Engine& engine, const AdviceRequest& request, double budget_seconds)
+      : engine_(engine), request_(request) {
     if (request.prompts.empty()) throw_usage("advise: no prompt to continue; give one");
-    if (!engine.has_draft()) throw_usage("advise: it needs a draft model; give --draft DIR");
+    if (!engine.has_draft())
+      throw_usage(
+          "advise: it needs a draft model; give --draft MODEL, or for a target in "
+          "16 or 32 bits --draft self:q4_k");
     if (request.rounds < 1) throw_usage(cat("advise: ", request.rounds, " rounds; use 1 or more"));
     check_acceptance_vector(request.acceptance_vector);
     if (request.new_tokens < fewest_new_tokens) {
@@ -64,7 +70,7 @@ class Adviser {
     prefix_ = static_cast<std::int32_t>(length / static_cast<double>(request.prompts.size()) +
                                         0.5 * request.new_tokens);
     request.tell("measuring costs", 0.0);
-    costs_ = access.find_costs(cost_budget_seconds, request.stop_measuring);
+    costs_ = access.find_costs(budget_seconds, request.stop_measuring);
     stopped_ = request.stopped();
     if (stopped_) return;
     if (costs_ == nullptr) {
@@ -84,6 +90,24 @@ class Adviser {
     if (!stopped_ && measure_vector() && sample() && request_.check) check();
     advice_.stopped = stopped_;
     return std::move(advice_);
+  }
+
+  // Text by text, plain decoding beside it, so that a change of the machine's speed meets both.
+  bool try_format(DraftFormat& format) {
+    if (stopped_) return false;
+    format.draft_seconds = advice_.draft_seconds;
+    const Candidate automatic{Policy::dyspec};
+    advice_.candidates = {advice_.plain, automatic};
+    if (!warm_up()) return false;
+    const std::size_t prompts = request_.prompts.size();
+    for (std::size_t p = 0; p < prompts; ++p) {
+      request_.tell(cat("trying draft weights (", format.name, ")"), static_cast<double>(p),
+                    static_cast<double>(prompts));
+      format.plain += run(request_of(advice_.plain), p, p);
+      if (!stopped_) format.drafted += run(request_of(automatic), p, p);
+      if (stopped_) return false;
+    }
+    return true;
   }
 
  private:
@@ -351,8 +375,12 @@ void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_t
                   memory_is_short ? ", or raise --kv-tokens" : ""));
 }
 
+bool try_format(Engine& engine, const AdviceRequest& request, DraftFormat& format) {
+  return Adviser(engine, request, short_budget_seconds).try_format(format);
+}
+
 Advice advise(Engine& engine, const AdviceRequest& request) {
-  return Adviser(engine, request).run();
+  return Adviser(engine, request, cost_budget_seconds).run();
 }
 
 }  // namespace coppice::study

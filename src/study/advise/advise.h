@@ -62,6 +62,29 @@ using CheckedRun = std::function<std::optional<Trial>(std::size_t setting, std::
 std::optional<Check> confirm(std::vector<Candidate> settings, std::size_t prompts,
                              std::int32_t rounds, const CheckedRun& run);
 
+// Weights of the draft, of which the fastest are found before policies are tried.
+
+/// A pair whose draft has these weights, and what it made in short runs.
+struct DraftFormat {
+  std::string name;  ///< "as stored", "q8_0", "self:q4_k"
+  EngineOptions pair = {};
+  std::string problem = {};        ///< why it could not be tried; empty: it was
+  double draft_seconds = 0.0;      ///< of a pass of one row, by the cost table
+  Trial drafted = {}, plain = {};  ///< with automatic sizes, and plain decoding beside it
+
+  /// Over plain decoding of the same texts; 0 if it was not tried.
+  double speedup() const {
+    const double usual = plain.tokens_per_second();
+    return usual > 0.0 ? drafted.tokens_per_second() / usual : 0.0;
+  }
+};
+
+/// What is worth trying: the pair as it is, the draft rounded, if it is stored in 16 or 32 bits,
+/// and the target's own copy in fewer bits, if the target is. Throws Error as opening weights does.
+std::vector<DraftFormat> draft_formats(const EngineOptions& pair);
+/// The fastest; the first, which is the pair as given, where none is least_speedup times as fast.
+std::size_t best_format(const std::vector<DraftFormat>& formats);
+
 // The advice.
 
 /// Fewest new tokens of a prompt: where texts end trees are cut short.
@@ -96,7 +119,9 @@ struct Advice {
   Candidate advised;
   bool pays = false;
   std::optional<Check> check;
-  bool stopped = false;  ///< nothing else holds then
+  std::vector<DraftFormat> formats;  ///< of the draft, if several were tried
+  std::size_t format = 0;            ///< the one that all else is about
+  bool stopped = false;              ///< nothing else holds then
 };
 
 /// Throws Error(usage) if that many tokens of prompt and new ones do not fit the target's context
@@ -107,6 +132,10 @@ void require_room(Engine& engine, std::int64_t prompt_tokens, std::int32_t new_t
 /// require_room(), before anything is measured; failure where there is too little free KV memory to
 /// measure in, or where memory or context ends a text.
 Advice advise(Engine& engine, const AdviceRequest& request);
+
+/// Writes the request's prompts with the engine of `format.pair`, plainly and with automatic sizes.
+/// False: stopped. Throws as advise().
+bool try_format(Engine& engine, const AdviceRequest& request, DraftFormat& format);
 
 /// Largest tree of a candidate: what engines must be loaded for.
 inline constexpr std::int32_t largest_advised_tree = 64;

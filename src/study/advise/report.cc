@@ -30,6 +30,29 @@ std::array<double, 3> step_seconds(const Trial& trial) {
   return {trial.draft_seconds / steps, trial.verify_seconds / steps, std::max(0.0, other) / steps};
 }
 
+std::string formats_text(const Advice& advice) {
+  if (advice.formats.empty()) return "";
+  Table table{{{"draft weights", Align::left}}, {}};
+  add_columns(table, {"draft us", "accepted", "tokens/s", "plain", "speed-up", ""});
+  std::string problems;
+  for (std::size_t i = 0; i < advice.formats.size(); ++i) {
+    const DraftFormat& one = advice.formats[i];
+    if (!one.problem.empty()) {
+      problems += cat(one.name, " could not be tried: ", printable(one.problem), "\n");
+      continue;
+    }
+    table.rows.push_back(
+        {one.name, fixed(1e6 * one.draft_seconds, 0), fixed(one.drafted.accepted_length(), 2),
+         fixed(one.drafted.tokens_per_second(), 1), fixed(one.plain.tokens_per_second(), 1),
+         fixed(one.speedup(), 2), i == advice.format ? "<" : ""});
+  }
+  return cat(to_text(table), problems,
+             "\nTried in short runs with automatic sizes, plain decoding beside each: the draft's "
+             "weights as they\nare stored and rounded, and the target's own in fewer bits "
+             "(--draft self:q4_k). None changes what\ntexts are distributed as. < marks what is "
+             "predicted to be fastest, and what all below is about.\n\n");
+}
+
 std::string sampled_text(const Advice& advice) {
   Table table{{{"policy", Align::left}}, {}};
   add_columns(table, {"size", "prompts", "accepted", "draft us", "verify us", "other us",
@@ -118,6 +141,23 @@ std::string verdict_text(const Advice& advice) {
       rounds.c_str(), least_speedup);
 }
 
+Json json_of(const DraftFormat& one) {
+  Json json = {{"name", one.name},
+               {"draft", one.pair.draft.string()},
+               {"draft_weights", name_of(one.pair.draft_weights)}};
+  if (!one.problem.empty()) {
+    json["error"] = one.problem;
+    return json;
+  }
+  json["draft_row_seconds"] = one.draft_seconds;
+  json["accepted_length"] = one.drafted.accepted_length();
+  json["tree_size_mean"] = one.drafted.tree_size();
+  json["tokens_per_second"] = one.drafted.tokens_per_second();
+  json["plain_tokens_per_second"] = one.plain.tokens_per_second();
+  json["speedup"] = one.speedup();
+  return json;
+}
+
 Json json_of(const Candidate& one) {
   const Trial& made = one.figures();
   const auto [draft, verify, other] = step_seconds(made);
@@ -155,12 +195,15 @@ std::string to_text(const Advice& advice, const std::string& command) {
              advice.device.c_str(), advice.dtype.c_str(), advice.temperature,
              name_of(advice.acceptance), 1e6 * advice.target_seconds,
              1e6 * advice.target_wide_seconds, 1e6 * advice.draft_seconds) +
-         sampled_text(advice) + (advice.check ? check_text(advice, *advice.check) : "") +
-         verdict_text(advice) + "  " + printable(command) + "\n";
+         formats_text(advice) + sampled_text(advice) +
+         (advice.check ? check_text(advice, *advice.check) : "") + verdict_text(advice) + "  " +
+         printable(command) + "\n";
 }
 
 std::string to_json(const Advice& advice, const std::string& command) {
-  Json candidates = Json::array(), checks = Json::array();
+  Json candidates = Json::array(), checks = Json::array(), formats = Json::array();
+  for (const DraftFormat& one : advice.formats) formats.push_back(json_of(one));
+  const Json format = advice.formats.empty() ? Json() : Json(advice.formats[advice.format].name);
   for (const Candidate& one : advice.candidates) candidates.push_back(json_of(one));
   const Check check = advice.check.value_or(Check());
   for (const Candidate& one : check.settings) {
@@ -186,6 +229,8 @@ std::string to_json(const Advice& advice, const std::string& command) {
               {"plain", json_of(advice.plain)},
               {"candidates", std::move(candidates)},
               {"checks", std::move(checks)},
+              {"draft_formats", std::move(formats)},
+              {"draft_format", format},
               {"acceptance_vector", advice.acceptance_vector},
               {"seconds",
                {{"target_row", advice.target_seconds},

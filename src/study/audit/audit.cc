@@ -31,7 +31,7 @@ class Audit {
   Audit(Engine& engine, const AuditRequest& request) : engine_(engine), request_(request) {
     check(request.settings);
     if (request.prompts.empty()) throw_usage("audit: no prompt to continue; give one");
-    if (!engine.has_draft()) throw_usage("audit: it needs a draft model; give --draft DIR");
+    if (!engine.has_draft()) throw_usage("audit: it needs a draft model; give --draft MODEL");
     if (request.samples < 0 || request.samples > most_samples) {
       throw_usage(cat("audit: ", request.samples, " samples; draw 1 to ", most_samples,
                       ", or 0 for automatic"));

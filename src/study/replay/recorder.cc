@@ -126,7 +126,7 @@ Recorder::Recorder(Engine& engine, const RecordOptions& options)
     throw_usage(cat("max-new-tokens ", g.max_new_tokens, ": use 1 or more to record"));
   }
   EngineAccess access(engine);
-  if (!engine.has_draft()) throw_usage("record: it needs a draft model; give --draft DIR");
+  if (!engine.has_draft()) throw_usage("record: it needs a draft model; give --draft MODEL");
   if (access.judges_on_device()) {
     throw_usage(
         "record: the draft's distributions are read on the host, and this device keeps them; use "

@@ -133,7 +133,8 @@ TEST_F(Gguf, BadFilesAreRefused) {
        [&](GgufBytes& file) { file.add("x", GgufBytes::list, list_of_lists); }},
       {"'x' is a list of 1152921504606846976 values",
        [](GgufBytes& file) { file.add_list("x", GgufBytes::u64, std::uint64_t{1} << 60, ""); }},
-      {"'x' is a list of 400 values",  // one more byte each than there are
+      {"'x' is a list of 400 values; it is truncated or damaged",  // one more byte each than there
+                                                                   // are
        [](GgufBytes& file) { file.add_list("x", GgufBytes::u64, 400, ""); }},
       {"'x' is 2, neither true nor false",
        [&](GgufBytes& file) { file.add("x", GgufBytes::boolean, "\x02"); }},
@@ -164,9 +165,9 @@ TEST_F(Gguf, BadFilesAreRefused) {
        [](GgufBytes& file) { file.tensor_at("t", {1}, 0, 260); }},
       {"tensor 't' begins at byte 0 where 12 are taken",
        [](GgufBytes& file) { file.tensor_at("t", {32}, 0, 0); }},
-      {"tensor 't' of 400 bytes does not lie in the file",
+      {"tensor 't' of 400 bytes goes on; it is truncated or damaged",
        [](GgufBytes& file) { file.tensor_at("t", {100}, 0, 384); }},
-      {"tensor 't' of 4 bytes does not lie in the file",
+      {"tensor 't' of 4 bytes goes on; it is truncated or damaged",
        [](GgufBytes& file) { file.tensor_at("t", {1}, 0, ~std::uint64_t{63}); }},
   };
   for (const Case& one : cases) {
@@ -179,11 +180,15 @@ TEST_F(Gguf, BadFilesAreRefused) {
   GgufBytes alignment;
   EXPECT_NE(refusal(alignment.add("general.alignment", 24).bytes()).find("no power of two"),
             std::string::npos);
-  EXPECT_NE(refusal("").find("no GGUF file"), std::string::npos);
+  EXPECT_NE(refusal("").find("m.gguf: an empty file; download it again"), std::string::npos);
   EXPECT_NE(refusal("GGML").find("no GGUF file"), std::string::npos);
   const std::string whole = good().bytes();
   for (std::size_t length = 0; length < whole.size(); length += length < 700 ? 1 : 13) {
-    EXPECT_NE(refusal(whole.substr(0, length)), "") << length;
+    const std::string message = refusal(whole.substr(0, length));
+    EXPECT_NE(message, "") << length;
+    if (length < 4) continue;
+    EXPECT_NE(message.find(": the file ends too early, after "), message.npos) << message;
+    EXPECT_NE(message.find("; it is truncated or damaged, download it again"), message.npos);
   }
   EXPECT_EQ(refusal(whole), "");
 }

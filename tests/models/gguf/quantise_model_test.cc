@@ -326,8 +326,10 @@ TEST_F(QuantiseModel, KeepsTemplatesAndRecommendations) {
   EXPECT_EQ(settings.number("temperature", ""), 0.5);
   EXPECT_EQ(settings.number("top_p", ""), 0.75);
   EXPECT_EQ(settings.number("top_k", ""), 50.0) << "what is meant where it samples";
-  EXPECT_EQ(made.lost, (std::vector<std::string>{"stop_strings of generation_config.json",
-                                                 "max_new_tokens of generation_config.json"}));
+  EXPECT_EQ(made.lost,
+            (std::vector<std::string>{
+                "stop_strings of generation_config.json; give each as --stop TEXT",
+                "max_new_tokens of generation_config.json; give it as --max-new-tokens"}));
 }
 
 TEST_F(QuantiseModel, MixesFormatsAsFilesOfThatNameDo) {

@@ -314,7 +314,11 @@ TEST(Tokenizer, ComparesPiecesNotFiles) {
   };
   Proto longer = letters();
   longer.piece("c", PieceKind::normal);
-  EXPECT_NE(difference(longer).find("target has 8 pieces, draft has 9"), std::string::npos);
+  const std::string words = difference(longer);
+  EXPECT_NE(words.find("the first piece that only one has is 'c'; target '"), words.npos) << words;
+  EXPECT_NE(words.find("' has 8 pieces, draft '"), words.npos) << words;
+  EXPECT_NE(words.find("' has 9; use a draft that shares"), words.npos) << words;
+  EXPECT_NE(words.find("(--draft none)"), words.npos) << words;
   Proto other = letters();
   other.pieces.replace(other.pieces.find("ab"), 2, "ba");
   EXPECT_NE(difference(other).find("token 5 is 'ab' (normal) in target and 'ba'"),

@@ -348,6 +348,83 @@ TEST(Advise, TextsThatDoNotFitAreRefusedBeforeMeasuring) {
   EXPECT_NO_THROW(require_room(engine, room, full.new_tokens));
 }
 
+std::vector<std::string> names_of(const std::vector<DraftFormat>& formats) {
+  std::vector<std::string> names;
+  for (const DraftFormat& one : formats) names.push_back(one.name);
+  return names;
+}
+
+TEST(DraftFormats, AreThoseThatThePairCanHave) {
+  using Names = std::vector<std::string>;
+  const TinyPair pair;
+  EngineOptions options = pair.options();
+  const std::vector<DraftFormat> all = draft_formats(options);
+  EXPECT_EQ(names_of(all), (Names{"as stored", "q8_0", "q4_k", "self:q4_k"}));
+  EXPECT_EQ(all[0].pair.draft_weights, WeightRounding::keep);
+  EXPECT_EQ(all[1].pair.draft_weights, WeightRounding::q8_0);
+  EXPECT_EQ(all[2].pair.draft, options.draft);
+  EXPECT_EQ(all[3].pair.draft, options.target);
+  EXPECT_EQ(all[3].pair.draft_weights, WeightRounding::q4_k);
+  options.target_weights = WeightRounding::q4_k;
+  EXPECT_EQ(names_of(draft_formats(options)), (Names{"as stored", "q8_0", "q4_k"}));
+  options = pair.options();
+  options.draft = options.target;
+  EXPECT_EQ(names_of(draft_formats(options)), (Names{"as stored", "q8_0", "q4_k"}));
+}
+
+TEST(DraftFormats, TheFastestIsTakenButTheStoredOneForLittle) {
+  const auto best = [](std::vector<double> speeds) {
+    std::vector<DraftFormat> formats;
+    for (const double speed : speeds) {
+      formats.push_back({.name = "one"});
+      if (speed == 0.0) continue;  // could not be tried
+      formats.back().plain = {.tokens = 50.0, .seconds = 0.5};
+      formats.back().drafted = {.tokens = 100.0 * speed, .seconds = 1.0};
+    }
+    return best_format(formats);
+  };
+  EXPECT_EQ(best({1.0, 1.5, 1.4, 0.9}), 1u);
+  EXPECT_EQ(best({1.0, 1.01, 0.9}), 0u);
+  EXPECT_EQ(best({1.0, 1.03, 1.04}), 2u);
+  EXPECT_EQ(best({0.5, 0.0, 0.0}), 0u);
+}
+
+// On synthetic machines that only the engine's draft tells apart.
+TEST(DraftFormats, AreTriedBesidePlainDecodingAndToldOf) {
+  const TinyPair pair(model(), 0.1);
+  std::vector<DraftFormat> formats = draft_formats(pair.options());
+  formats.resize(2);
+  Advice advice;
+  for (DraftFormat& one : formats) {
+    Engine engine = Engine::load(one.pair);
+    const bool rounded = one.name == "q8_0";
+    const CostTable table = costs(1e-3, 1e-5, rounded ? 1e-4 : 8e-4, 0.0);
+    inside(engine).costs = table;
+    ASSERT_TRUE(try_format(engine, on_costs(engine, table), one));
+    EXPECT_NEAR(one.draft_seconds, rounded ? 1e-4 : 8e-4, 1e-12);
+    EXPECT_NEAR(one.plain.tokens_per_second(), 1.0 / 1.01e-3, 1e-6);
+    EXPECT_GT(one.drafted.accepted_length(), 1.0);
+    if (rounded) advice = advise(engine, on_costs(engine, table));
+  }
+  EXPECT_GT(formats[1].speedup(), 1.5 * formats[0].speedup());
+  advice.format = best_format(formats);
+  EXPECT_EQ(advice.format, 1u);
+  EXPECT_EQ(to_text(advice, "COMMAND").find("draft weights"), std::string::npos) << "none tried";
+  EXPECT_TRUE(nlohmann::json::parse(to_json(advice, "COMMAND"))["draft_format"].is_null());
+  advice.formats = formats;
+  advice.formats.push_back({.name = "self:q4_k", .problem = "no memory"});
+  const std::string words = to_text(advice, "COMMAND");
+  EXPECT_NE(words.find("\nself:q4_k could not be tried: no memory\n"), words.npos) << words;
+  const std::size_t row = words.find("\nq8_0 ");
+  ASSERT_NE(row, words.npos) << words;
+  EXPECT_EQ(words[words.find('\n', row + 1) - 1], '<') << words;
+  const auto json = nlohmann::json::parse(to_json(advice, "COMMAND"));
+  EXPECT_EQ(json["draft_format"], "q8_0");
+  EXPECT_EQ(json["draft_formats"][1]["draft_weights"], "q8_0");
+  EXPECT_NEAR(json["draft_formats"][1]["speedup"], formats[1].speedup(), 1e-9);
+  EXPECT_EQ(json["draft_formats"][2]["error"], "no memory");
+}
+
 TEST(Advise, WrongRequestsAreRefused) {
   const TinyPair pair(model(), 0.2);
   Engine engine = Engine::load(pair.options());
