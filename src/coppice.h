@@ -94,10 +94,11 @@ enum class KvDtype {
   f16,
 };
 
-/// What a model's matrices are rounded to as they are read, if they are stored in 16 or 32 bits.
-/// Names are GGUF's; of q4_k the embedding and output tables are q6_k. A rounded target is another
-/// target: texts are distributed as its own. A draft may be anything.
-enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0 };
+/// What a model's matrices are rounded to as they are read, if they are stored in 16 or 32 bits, or
+/// in FP8. Names are GGUF's but for fp8 (E4M3 with a scale for 64 numbers) and int4 (with a scale
+/// and a zero for 32); of q4_k the embedding and output tables are q6_k. A rounded target is
+/// another target: texts are distributed as its own. A draft may be anything.
+enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0, fp8, int4 };
 
 enum class FinishReason {
   length,     ///< max_new_tokens reached

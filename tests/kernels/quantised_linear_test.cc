@@ -179,6 +179,28 @@ TEST_P(QuantisedProducts, InF32AreThoseOfTheNumbers) {
   }
 }
 
+// What is expected of one scale is not what another gives.
+TEST_P(QuantisedProducts, NoticeTheScaleOfTheNextBlock) {
+  const Layer layer(GetParam(), 512, 20, random_);
+  Layer planted = layer;
+  const auto size = index(block_shape(layer.format).bytes);
+  const auto at =
+      index(block_fields::d_of(layer.format, layer.blocks.data()) - layer.blocks.data());
+  std::copy_n(&layer.blocks[at + size], layer.format == WeightFormat::fp8 ? 4 : 2,
+              &planted.blocks[at]);
+  const LinearPart part = planted.part();
+  const auto weights = integers_.pack({&part, 1}, layer.in, {}, 8);
+  for (const std::int32_t rows : {1, 8}) {
+    const std::vector<float> x = random_x(rows * layer.in, random_);
+    const std::vector<float> y = run(integers_, *weights, x, rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      EXPECT_NE(y[index(r * 20)], expected_sum(layer, 0, &x[index(r * layer.in)], fuses(floats_)));
+      EXPECT_EQ(y[index(r * 20 + 1)],
+                expected_sum(layer, 1, &x[index(r * layer.in)], fuses(floats_)));
+    }
+  }
+}
+
 // Tied embeddings of plain F32 need no second copy either.
 TEST(PlainProducts, OfF32GiveRowsOfAnEmbedding) {
   std::mt19937 random(3);
