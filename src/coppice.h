@@ -77,8 +77,8 @@ enum class DeviceKind {
 /// any draft or none, beside any texts, on any number of threads. Greedy and coupled texts are then
 /// those of plain decoding, without exception.
 enum class CpuDtype {
-  /// f32, but activations meet quantised weights in blocks of 32 integers of 8 bits: about twice as
-  /// fast.
+  /// f32, but activations meet quantised weights, other than fp8, in blocks of 32 integers of 8
+  /// bits: about twice as fast.
   automatic,
   f32,   ///< weights in the format they are stored in, activations and sums in F32, on every CPU
   bf16,  ///< weights and activations rounded to BF16, which takes AVX-512 BF16 or AMX and may be
