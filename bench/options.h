@@ -41,7 +41,8 @@ inline DeviceKind device_in(const std::string& text) {
 /// What --target-weights or --draft-weights names; Error(usage) likewise.
 inline WeightRounding rounding_in(const std::string& text) {
   constexpr std::array all = {WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k,
-                              WeightRounding::q4_k, WeightRounding::q4_0};
+                              WeightRounding::q4_k, WeightRounding::q4_0, WeightRounding::fp8,
+                              WeightRounding::int4};
   return cli::named("weights", text, all);
 }
 

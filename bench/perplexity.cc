@@ -31,7 +31,7 @@ std::optional<WeightFormat> rounding_in(const std::string& text) {
     std::transform(name.begin(), name.end(), name.begin(), ::tolower);
     if (name == text) return format;
   }
-  throw_usage(cat("--weights ", text, ": use keep, q8_0, q6_k, q4_k or q4_0"));
+  throw_usage(cat("--weights ", text, ": use keep, q8_0, q6_k, q4_k, q4_0, fp8 or int4"));
 }
 
 struct Score {

@@ -122,6 +122,16 @@ float half_at(const std::byte* at) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
+float float_at(const std::byte* at) { return std::bit_cast<float>(whole_word(at)); }
+
+float value_of_e4m3(std::byte byte) {
+  const unsigned bits = std::to_integer<unsigned>(byte), magnitude = bits & 0x7fu;
+  const std::uint32_t sign = (bits & 0x80u) << 24;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
+  // In place, the exponent's bias is 120 more; small numbers are subnormal there, too.
+  return std::bit_cast<float>(sign | magnitude << 20) * 0x1p120f;
+}
+
 const std::byte* d_of(WeightFormat format, const std::byte* block) {
   switch (format) {
     case WeightFormat::q2_k:
@@ -152,6 +162,9 @@ void read_bits(WeightFormat format, const std::byte* block, BitWords& words) {
   switch (format) {
     case WeightFormat::q8_0:
       for (std::size_t i = 0; i < 8; ++i) words[i] = whole_word(block + 2 + 4 * i) ^ 0x80808080u;
+      return;
+    case WeightFormat::fp8:
+      std::memcpy(words.data(), block + 4, 64);
       return;
     case WeightFormat::q4_0:
     case WeightFormat::iq4_nl:
@@ -204,6 +217,11 @@ void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers)
 void read_scales(WeightFormat format, const std::byte* block, Scales& scales) {
   const std::byte* const d = d_of(format, block);
   scales = {};
+  if (format == WeightFormat::fp8) {
+    scales.group = 64;
+    scales.d = float_at(d);
+    return;
+  }
   scales.d = half_at(d);
   switch (format) {
     case WeightFormat::q4_1:

@@ -42,6 +42,8 @@ struct Scales {
 std::uint16_t word_at(const std::byte* at);
 /// Of IEEE's binary16.
 float half_at(const std::byte* at);
+float float_at(const std::byte* at);
+float value_of_e4m3(std::byte byte);
 
 /// Whether an f16 m or dmin follows d.
 bool has_stored_minimum(WeightFormat format);
@@ -49,7 +51,7 @@ bool has_stored_minimum(WeightFormat format);
 const std::byte* d_of(WeightFormat format, const std::byte* block);
 
 /// Numbers as their bits say, from 0 on, four to a word, the first in the lowest byte. Of q8_0 128
-/// is added, so that they are unsigned; those of IQ4 are places in iq4_numbers.
+/// is added, so that they are unsigned; those of IQ4 are places in iq4_numbers, those of fp8 E4M3.
 using BitWords = std::array<std::uint32_t, most_numbers / 4>;
 void read_bits(WeightFormat format, const std::byte* block, BitWords& words);
 /// What bits of a number stand for 0; of formats with minima 0.
@@ -70,8 +72,9 @@ constexpr int zero_of(WeightFormat format) {
   }
 }
 
-/// Of a format of blocks. Numbers of those with minima begin at 0.
+/// Of a format of whole numbers. Those of formats with minima begin at 0.
 void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers);
+/// Of a format of blocks.
 void read_scales(WeightFormat format, const std::byte* block, Scales& scales);
 
 }  // namespace coppice::block_fields

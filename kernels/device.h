@@ -274,7 +274,7 @@ class Device {
   virtual DType compute_dtype() const = 0;  ///< type of matrix products and activations
   virtual DType kv_dtype() const { return DType::f32; }  ///< of models' keys and values
   virtual int threads() const = 0;
-  /// Whether products with quantised weights are of whole numbers.
+  /// Whether products with quantised weights, other than fp8, are of whole numbers.
   virtual bool integer_products() const { return false; }
   /// Whether host pointers may be given where device memory is asked for, and the other way.
   virtual bool shares_host_memory() const { return true; }
@@ -395,7 +395,7 @@ class DeviceScope {
 struct CpuOptions {
   int threads = 0;             ///< 0: as many as the process may use
   DType compute = DType::f32;  ///< of activations: f32 or bf16
-  /// In f32, products with quantised weights take activations in blocks of 8 bits.
+  /// In f32, products with quantised weights, other than fp8, take activations in blocks of 8 bits.
   bool integer_products = false;
   DType kv = DType::f32;  ///< of keys and values
 };

@@ -13,7 +13,7 @@
 namespace coppice {
 namespace {
 
-constexpr int small = 32, large = 256;
+constexpr int small = 32, medium = 64, large = 256;
 
 /// To the nearest whole number, ties to even; of magnitudes below 2^22. Vectorises on any
 /// processor.
@@ -63,6 +63,82 @@ void quantise_centred(const float* x, int bits, std::byte* block) {
     nibbles[i] = static_cast<std::byte>((low & 15u) | (high & 15u) << 4);
   }
   if (bits == 5) std::memcpy(block + 2, &fifth, sizeof fifth);
+}
+
+/// To the nearest E4M3, ties to even; beyond its range 448.
+std::byte e4m3_of(float value) {
+  constexpr std::uint32_t largest = 0x7e;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 24 & 0x80u;
+  const float magnitude = std::abs(value);
+  std::uint32_t rounded = largest;
+  if (magnitude < 0x1p-6f) {
+    rounded = static_cast<std::uint32_t>(whole(magnitude * 0x1p9f));
+  } else if (magnitude < 464.0f) {
+    const std::uint32_t positive = bits & 0x7fffffffu;
+    rounded = ((positive + 0x7ffffu + (positive >> 20 & 1u)) >> 20) - (120u << 3);
+  }
+  return static_cast<std::byte>(sign | std::min(rounded, largest));
+}
+
+void quantise_fp8(const float* x, std::byte* block) {
+  float most = 0.0f;
+  for (int i = 0; i < medium; ++i) most = std::max(most, std::abs(x[i]));
+  const float d = most / 448.0f;
+  std::memcpy(block, &d, sizeof d);
+  for (int i = 0; i < medium; ++i) block[4 + i] = d > 0.0f ? e4m3_of(x[i] / d) : std::byte{0};
+}
+
+/// x is about scale (q - zero).
+struct Grid {
+  float scale = 0.0f, zero = 0.0f;
+  float number_of(float x, float inverse) const {
+    return std::clamp(whole(x * inverse) + zero, 0.0f, 15.0f);
+  }
+};
+
+/// Of steps somewhat wider and narrower than the range asks for, each with the two zeros next to
+/// the range's own, the one whose best scale has the least squares.
+Grid fit_grid(const float* x) {
+  float low = 0.0f, high = 0.0f;
+  for (int i = 0; i < small; ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+  }
+  Grid best;
+  float most = -1.0f;
+  if (!(high - low > 0x1p-100f)) return best;
+  for (int c = 0; c < 15; ++c) {
+    const float inverse = (14.2f + 0.1f * static_cast<float>(c)) / (high - low);
+    for (int side = 0; side < 2; ++side) {
+      const Grid grid{
+          0.0f, std::clamp(std::floor(-low * inverse) + static_cast<float>(side), 0.0f, 15.0f)};
+      float qx = 0.0f, qq = 0.0f;
+      for (int i = 0; i < small; ++i) {
+        const float q = grid.number_of(x[i], inverse) - grid.zero;
+        qx += q * x[i];
+        qq += q * q;
+      }
+      // What is left of the squares is less by this.
+      const float gained = qq > 0.0f ? qx / qq * qx : 0.0f;
+      if (gained > most) {
+        most = gained;
+        best = {qq > 0.0f ? qx / qq : 0.0f, grid.zero};
+      }
+    }
+  }
+  return best;
+}
+
+void quantise_int4(const float* x, std::byte* block) {
+  Grid grid = fit_grid(x);
+  grid.scale = put_half(grid.scale, block);
+  block[2] = static_cast<std::byte>(static_cast<int>(grid.zero));
+  const float inverse = inverse_of(grid.scale);
+  const auto number = [&](int i) { return static_cast<unsigned>(grid.number_of(x[i], inverse)); };
+  for (int i = 0; i < 16; ++i) {
+    block[3 + i] = static_cast<std::byte>(number(i) | number(i + 16) << 4);
+  }
 }
 
 float root_mean_square(const float* x, int n) {
@@ -253,6 +329,12 @@ void quantise(WeightFormat format, std::span<const float> numbers, std::byte* bl
         break;
       case WeightFormat::q6_k:
         quantise_q6_k(x, blocks);
+        break;
+      case WeightFormat::int4:
+        quantise_int4(x, blocks);
+        break;
+      case WeightFormat::fp8:
+        quantise_fp8(x, blocks);
         break;
       default:
         throw_failure(cat("weights are not quantised to ", name_of(format)));

@@ -9,10 +9,10 @@
 
 namespace coppice {
 
-/// Rounds whole blocks of numbers, all finite, to q8_0, q4_0, q5_0, q4_k or q6_k. Scales of q8_0,
-/// q4_0 and q5_0 are those of the largest magnitude, as in the gguf library, bit for bit. Scales
-/// and minima of q4_k and q6_k are searched for: of some candidates the least squares, weighted by
-/// magnitude.
+/// Rounds whole blocks of numbers, all finite, to q8_0, q4_0, q5_0, q4_k, q6_k, int4 or fp8. Scales
+/// of q8_0, q4_0 and q5_0 are those of the largest magnitude, as in the gguf library, bit for bit;
+/// of fp8, too: the largest becomes 448. Scales, zeros and minima of q4_k, q6_k and int4 are
+/// searched for: of some candidates the least squares, of q4_k and q6_k weighted by magnitude.
 void quantise(WeightFormat format, std::span<const float> numbers, std::byte* blocks);
 
 /// The nearest IEEE binary16, ties to even; beyond its range infinite.

@@ -1,6 +1,8 @@
 #include "kernels/weight_format.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/block_fields.h"
@@ -10,7 +12,7 @@ namespace {
 
 using namespace block_fields;
 
-constexpr std::int64_t small = 32, large = 256;
+constexpr std::int64_t small = 32, medium = 64, large = 256;
 
 struct Known {
   std::string_view name;
@@ -34,6 +36,7 @@ constexpr std::array<Known, all_weight_formats.size()> known = {{
     {"IQ4_NL", {small, 18}},
     {"IQ4_XS", {large, 136}},
     {"INT4", {small, 19}},
+    {"FP8", {medium, 68}},
 }};
 
 const Known& of(WeightFormat format) { return known[static_cast<std::size_t>(format)]; }
@@ -53,6 +56,20 @@ void dequantise_block(WeightFormat format, const std::byte* block, float* out) {
       out[i] = scales.has_minima ? product + minimum : product;
     }
   }
+}
+
+void dequantise_fp8(const std::byte* block, float* out) {
+  const float scale = float_at(block);
+  for (std::int64_t i = 0; i < medium; ++i) out[i] = scale * value_of_e4m3(block[4 + i]);
+}
+
+/// NaN counts, whose bits are those of the largest number.
+bool has_non_finite_fp8(const std::byte* block) {
+  std::byte largest{};
+  for (std::int64_t i = 0; i < medium; ++i) {
+    largest = std::max(largest, block[4 + i] & std::byte{0x7f});
+  }
+  return !std::isfinite(float_at(block) * value_of_e4m3(largest));
 }
 
 }  // namespace
@@ -86,6 +103,12 @@ std::optional<DType> dtype_of(WeightFormat format) {
   }
 }
 
+bool has_integers(WeightFormat format) { return !dtype_of(format) && format != WeightFormat::fp8; }
+
+bool is_own(WeightFormat format) {
+  return format == WeightFormat::int4 || format == WeightFormat::fp8;
+}
+
 std::uint64_t bytes_of(WeightFormat format, std::uint64_t numbers) {
   const BlockShape shape = block_shape(format);
   return numbers / static_cast<std::uint64_t>(shape.numbers) *
@@ -108,6 +131,9 @@ void dequantise(WeightFormat format, std::span<const std::byte> blocks, float* o
         std::memcpy(out, &bits, sizeof *out);
         break;
       }
+      case WeightFormat::fp8:
+        dequantise_fp8(block, out);
+        break;
       default:
         dequantise_block(format, block, out);
         break;
@@ -129,6 +155,10 @@ bool has_non_finite_scale(WeightFormat format, std::span<const std::byte> blocks
   const auto infinite = [](const std::byte* half) { return (word_at(half) & 0x7c00u) == 0x7c00u; };
   const std::byte* const end = blocks.data() + blocks.size();
   for (const std::byte* block = blocks.data(); block < end; block += shape.bytes) {
+    if (format == WeightFormat::fp8) {
+      if (has_non_finite_fp8(block)) return true;
+      continue;
+    }
     const std::byte* const d = d_of(format, block);
     if (infinite(d) || (two && infinite(d + 2))) return true;
   }

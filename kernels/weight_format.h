@@ -17,9 +17,13 @@
 //   iq4_nl   32: f16 d, nibbles that look q up in a table of 16
 //   iq4_xs  256: f16 d, 8 scales of 6 bits, nibbles that look q up in the same table
 //
-// coppice's own, which the packings of AWQ, GPTQ and compressed-tensors become:
+// coppice's own, which the packings of AWQ, GPTQ, FP8 and compressed-tensors become:
 //
 //   int4     32: f16 d, byte z, nibbles                            d (q - z)
+//   fp8      64: f32 d, 64 bytes of E4M3                           d x
+//
+// E4M3 is a sign, 4 bits of exponent (bias 7) and 3 of fraction; all ones but for the sign is NaN,
+// none is infinite, and the largest is 448.
 #pragma once
 
 #include <array>
@@ -49,14 +53,16 @@ enum class WeightFormat : std::uint8_t {
   q6_k,
   iq4_nl,
   iq4_xs,
-  int4
+  int4,
+  fp8
 };
 
 inline constexpr std::array all_weight_formats = {
     WeightFormat::f32,  WeightFormat::f16,    WeightFormat::bf16,   WeightFormat::q8_0,
     WeightFormat::q4_0, WeightFormat::q4_1,   WeightFormat::q5_0,   WeightFormat::q5_1,
     WeightFormat::q2_k, WeightFormat::q3_k,   WeightFormat::q4_k,   WeightFormat::q5_k,
-    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs, WeightFormat::int4};
+    WeightFormat::q6_k, WeightFormat::iq4_nl, WeightFormat::iq4_xs, WeightFormat::int4,
+    WeightFormat::fp8};
 
 /// Numbers of one block, neighbours along `in`, and its bytes.
 struct BlockShape {
@@ -70,6 +76,10 @@ std::string_view name_of(WeightFormat format);
 WeightFormat format_of(DType dtype);
 /// The element type of plain numbers; std::nullopt of blocks.
 std::optional<DType> dtype_of(WeightFormat format);
+/// Whether it has blocks of whole numbers, which products in integers multiply.
+bool has_integers(WeightFormat format);
+/// Whether files do not name it as a type: coppice's own.
+bool is_own(WeightFormat format);
 /// Bytes of `numbers` numbers, which fill whole blocks.
 std::uint64_t bytes_of(WeightFormat format, std::uint64_t numbers);
 
@@ -80,7 +90,8 @@ void dequantise(WeightFormat format, std::span<const std::byte> blocks, float* o
 /// To the nearest, ties to even.
 std::uint16_t rounded_to_bf16(float value);
 
-/// Whether a scale or minimum of whole blocks is NaN or infinite.
+/// Whether a scale or minimum of whole blocks is NaN or infinite; of fp8, too, a number or its
+/// product with the scale.
 bool has_non_finite_scale(WeightFormat format, std::span<const std::byte> blocks);
 
 }  // namespace coppice

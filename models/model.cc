@@ -72,6 +72,7 @@ class GraphModel final : public Model {
         device_(device),
         options_(options),
         quantised_formats_(stored.quantised_formats()),
+        has_integers_(stored.has_integers()),
         weights_(load_weights(config_, stored, device, options, progress)) {
     for (const RopeSpec& rope : config_.ropes) {
       ropes_.push_back(make_rope_table(rope, options_.max_positions, device));
@@ -105,6 +106,7 @@ class GraphModel final : public Model {
   const ModelOptions& options() const override { return options_; }
   std::size_t weight_bytes_read() const override { return weights_.bytes_read; }
   std::string quantised_formats() const override { return quantised_formats_; }
+  bool has_integers() const override { return has_integers_; }
   std::int32_t max_positions() const override { return options_.max_positions; }
 
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
@@ -288,6 +290,7 @@ class GraphModel final : public Model {
   Device& device_;
   const ModelOptions options_;
   const std::string quantised_formats_;
+  const bool has_integers_;
   const ModelWeights weights_;
   std::vector<RopeTable> ropes_;
   const RopeTable no_rope_;
@@ -349,7 +352,7 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
 }  // namespace
 
 std::string compute_name(const Model& model) {
-  const bool integers = model.device().integer_products() && !model.quantised_formats().empty();
+  const bool integers = model.device().integer_products() && model.has_integers();
   return integers ? "int8" : name_of(model.device().compute_dtype());
 }
 

@@ -63,6 +63,8 @@ class Model {
   virtual std::size_t weight_bytes_read() const = 0;
   /// Formats of the matrices that are quantised, "Q4_K, Q6_K"; empty: none is.
   virtual std::string quantised_formats() const { return ""; }
+  /// Whether some of them are in blocks of whole numbers.
+  virtual bool has_integers() const { return false; }
   /// Layout of a pool with room for at least `slots` tokens of this model.
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
 

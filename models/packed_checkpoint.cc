@@ -24,15 +24,18 @@ using Packed = WeightPacking::Kind;
 constexpr std::int64_t block_numbers = 32;
 constexpr std::uint64_t fp8_tile = 128;
 
-float value_of_e4m3(std::byte byte) {
-  const auto bits = std::to_integer<unsigned>(byte);
-  const unsigned exponent = bits >> 3 & 15u, fraction = bits & 7u;
-  if ((bits & 0x7fu) == 0x7fu) return std::nanf("");
-  const float magnitude =
-      exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
-                    : std::ldexp(static_cast<float>(8 + fraction), static_cast<int>(exponent) - 10);
-  return (bits & 0x80u) != 0 ? -magnitude : magnitude;
-}
+/// A matrix of E4M3 with a scale for a tile of neighbours.
+struct Fp8Matrix {
+  std::uint64_t out = 0, in = 0;
+  std::vector<std::byte> numbers;  ///< [out, in]
+  std::vector<float> scales;
+  std::uint64_t across = 1;  ///< tiles of a row
+  std::uint64_t tile_rows = 1, tile_inputs = 1;
+
+  float scale(std::uint64_t o, std::uint64_t i) const {
+    return scales[o / tile_rows * across + i / tile_inputs];
+  }
+};
 
 /// A matrix as integers of 4 bits with a scale and a zero for every group of inputs.
 struct Int4Matrix {
@@ -58,11 +61,7 @@ class Unpacked final : public WeightSource {
       Made made;
       made.stem = stem;
       made.tensor.shape = shape_of(stored);
-      made.format = WeightFormat::f32;
-      if (packing.kind != Packed::fp8 && made.tensor.shape[1] % block_numbers == 0 &&
-          !is_shuffled(stem, made.tensor.shape[1])) {
-        made.format = WeightFormat::int4;
-      }
+      made.format = format_for(stem, made.tensor.shape[1]);
       made.tensor.dtype = name_of(made.format);
       made.tensor.bytes = bytes_of(made.format, made.tensor.elements());
       made_.emplace(stem + ".weight", std::move(made));
@@ -104,6 +103,14 @@ class Unpacked final : public WeightSource {
     StoredTensor tensor;
     WeightFormat format = WeightFormat::f32;
   };
+
+  /// Blocks where rows are whole ones, each with a scale of its own.
+  WeightFormat format_for(const std::string& stem, std::uint64_t in) const {
+    const bool fp8 = packing_.kind == Packed::fp8;
+    const WeightFormat format = fp8 ? WeightFormat::fp8 : WeightFormat::int4;
+    const auto numbers = static_cast<std::uint64_t>(block_shape(format).numbers);
+    return in % numbers != 0 || (!fp8 && is_shuffled(stem, in)) ? WeightFormat::f32 : format;
+  }
 
   const char* packed_suffix() const {
     switch (packing_.kind) {
@@ -286,31 +293,67 @@ class Unpacked final : public WeightSource {
     return values;
   }
 
-  std::vector<float> fp8_numbers(const Made& made) const {
-    const std::uint64_t out = made.tensor.shape[0], in = made.tensor.shape[1];
-    const std::string name = made.stem + ".weight";
-    std::vector<std::byte> bytes(out * in);
-    source_->read(name, 0, bytes);
+  Fp8Matrix fp8_of(const Made& made) const {
+    Fp8Matrix m;
+    m.out = made.tensor.shape[0];
+    m.in = made.tensor.shape[1];
+    m.numbers.resize(m.out * m.in);
+    source_->read(packed_name(made.stem), 0, m.numbers);
     std::string scale_name = made.stem + ".weight_scale";
     if (source_->find(scale_name) == nullptr) scale_name = made.stem + ".weight_scale_inv";
     const StoredTensor* const stored = source_->find(scale_name);
     if (stored == nullptr) throw_missing(scale_name);
     const std::uint64_t count = stored->elements();
-    const std::uint64_t across = (in + fp8_tile - 1) / fp8_tile;
-    const std::uint64_t tiles = (out + fp8_tile - 1) / fp8_tile * across;
-    require(count == 1 || count == out || count == tiles, scale_name,
-            cat("has ", count, " numbers, not one, ", out, " or ", tiles));
-    const std::vector<float> scales = floats(scale_name, count);
-    std::vector<float> values(out * in);
-    for (std::uint64_t o = 0; o < out; ++o) {
-      for (std::uint64_t i = 0; i < in; ++i) {
-        const std::uint64_t at = count == 1     ? 0
-                                 : count == out ? o
-                                                : o / fp8_tile * across + i / fp8_tile;
-        values[o * in + i] = value_of_e4m3(bytes[o * in + i]) * scales[at];
+    const std::uint64_t across = (m.in + fp8_tile - 1) / fp8_tile;
+    const std::uint64_t tiles = (m.out + fp8_tile - 1) / fp8_tile * across;
+    require(count == 1 || count == m.out || count == tiles, scale_name,
+            cat("has ", count, " numbers, not one, ", m.out, " or ", tiles));
+    m.scales = floats(scale_name, count);
+    m.tile_inputs = m.in;
+    if (count == 1) {
+      m.tile_rows = m.out;
+    } else if (count != m.out) {
+      m.across = across;
+      m.tile_rows = m.tile_inputs = fp8_tile;
+    }
+    return m;
+  }
+
+  static std::vector<std::byte> blocks_of(const Fp8Matrix& m) {
+    const BlockShape shape = block_shape(WeightFormat::fp8);
+    const auto width = static_cast<std::uint64_t>(shape.numbers);
+    std::vector<std::byte> bytes(bytes_of(WeightFormat::fp8, m.out * m.in));
+    std::byte* block = bytes.data();
+    for (std::uint64_t o = 0; o < m.out; ++o) {
+      for (std::uint64_t begin = 0; begin < m.in; begin += width, block += shape.bytes) {
+        const float scale = m.scale(o, begin);
+        std::memcpy(block, &scale, sizeof scale);
+        std::memcpy(block + sizeof scale, &m.numbers[o * m.in + begin], width);
+      }
+    }
+    return bytes;
+  }
+
+  static std::vector<float> numbers_of(const Fp8Matrix& m) {
+    std::vector<float> values(m.out * m.in);
+    for (std::uint64_t o = 0; o < m.out; ++o) {
+      for (std::uint64_t i = 0; i < m.in; ++i) {
+        const std::byte number = m.numbers[o * m.in + i];
+        values[o * m.in + i] = m.scale(o, i) * block_fields::value_of_e4m3(number);
       }
     }
     return values;
+  }
+
+  std::vector<std::byte> unpacked_bytes(const Made& made) const {
+    const auto plain = [](const std::vector<float>& values) {
+      const auto bytes = std::as_bytes(std::span(values));
+      return std::vector(bytes.begin(), bytes.end());
+    };
+    const auto either = [&](const auto& matrix) {
+      return dtype_of(made.format) ? plain(numbers_of(matrix)) : blocks_of(matrix);
+    };
+    return packing_.kind == Packed::fp8 ? either(fp8_of(made)) : either(int4_of(made));
   }
 
   /// Matrices are unpacked as a whole: rows of a layer lie far apart in their files. The last few
@@ -322,16 +365,7 @@ class Unpacked final : public WeightSource {
     for (const auto& [kept, bytes] : kept_) {
       if (kept == name) return bytes;
     }
-    std::vector<std::byte> bytes;
-    if (made.format == WeightFormat::int4) {
-      bytes = blocks_of(int4_of(made));
-    } else {
-      const std::vector<float> values =
-          packing_.kind == Packed::fp8 ? fp8_numbers(made) : numbers_of(int4_of(made));
-      const auto from = std::as_bytes(std::span(values));
-      bytes.assign(from.begin(), from.end());
-    }
-    kept_.emplace_front(name, std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
+    kept_.emplace_front(name, std::make_shared<const std::vector<std::byte>>(unpacked_bytes(made)));
     if (kept_.size() > most_kept) kept_.pop_back();
     return kept_.front().second;
   }

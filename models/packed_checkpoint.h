@@ -23,7 +23,7 @@ void read_packing(const Fields& fields, ModelConfig& config);
 ///   int4    X.weight_packed [out, in / 8] of numbers plus 8, X.weight_scale [out, in / g], and
 ///           X.weight_zero_point [out / 8, in / g] where there are zeros: INT4
 ///   fp8     X.weight of F8_E4M3 and X.weight_scale, one number, [out, 1], or one of each 128 x 128
-///           (X.weight_scale_inv): F32
+///           (X.weight_scale_inv): FP8; F32 where rows are no multiple of 64
 ///
 /// and other tensors as they are. Scales that are stored in BF16 are rounded to F16 where it does
 /// not hold them. Throws Error(failure) naming file and tensor for shapes that do not fit.

@@ -20,9 +20,9 @@ class Requantised final : public WeightSource {
     for (const auto& [name, wanted] : formats) {
       const StoredTensor& stored = *source_->find(name);
       const auto from = format_named(stored.dtype);
-      if (stored.shape.size() != 2 || !from || !dtype_of(*from)) continue;
+      if (stored.shape.size() != 2 || !from || has_integers(*from)) continue;
       const auto to = fitting(wanted, stored.shape[1]);
-      if (!to) continue;
+      if (!to || *to == *from) continue;
       StoredTensor tensor = stored;
       tensor.dtype = name_of(*to);
       tensor.bytes = bytes_of(*to, tensor.elements());

@@ -9,10 +9,10 @@
 
 namespace coppice {
 
-/// Matrices in 16 or 32 bits are read in `format`, one that quantise() makes; the rest is read as
-/// stored. As llama.cpp does, where rows are no whole blocks of 256, matrices take q5_0 in place of
-/// q4_k and q8_0 in place of q6_k; where they are not even of 32, they stay. With q4_k, output and
-/// embedding tables are of q6_k.
+/// Matrices in 16 or 32 bits, or in FP8, are read in `format`, one that quantise() makes; the rest
+/// is read as stored. As llama.cpp does, where rows are no whole blocks of 256, matrices take q5_0
+/// in place of q4_k and q8_0 in place of q6_k; where they are not even of 32, they stay. With q4_k,
+/// output and embedding tables are of q6_k.
 std::unique_ptr<WeightSource> requantised(std::unique_ptr<WeightSource> source,
                                           WeightFormat format);
 

@@ -103,7 +103,7 @@ StoredWeights::Tensor found(const WeightSource& source, const std::string& name,
   if (!format) {
     std::string known;
     for (const WeightFormat one : all_weight_formats) {
-      if (one == WeightFormat::int4) continue;  // no type of files
+      if (is_own(one)) continue;  // no type of files
       known += cat(known.empty() ? "" : ", ", name_of(one));
     }
     throw_failure(cat(file, ": tensor ", source.name_in_file(name), " has the type ", tensor->dtype,
@@ -178,6 +178,11 @@ StoredWeights::StoredWeights(const ModelConfig& config, const WeightSource& sour
 const StoredWeights::Tensor* StoredWeights::find(const std::string& parameter) const {
   const auto it = tensors_.find(parameter);
   return it == tensors_.end() ? nullptr : &it->second;
+}
+
+bool StoredWeights::has_integers() const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [](const auto& one) { return coppice::has_integers(one.second.format); });
 }
 
 std::string StoredWeights::quantised_formats() const {

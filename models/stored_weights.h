@@ -38,6 +38,8 @@ class StoredWeights {
   const std::map<std::string, Tensor>& all() const { return tensors_; }
   /// Of matrices, in order: "Q4_K, Q6_K"; empty: none is quantised.
   std::string quantised_formats() const;
+  /// Whether one is in blocks of whole numbers.
+  bool has_integers() const;
   const WeightSource& source() const { return source_; }
 
  private:

@@ -87,8 +87,8 @@ class Loader {
 
   void read_through(const Tensor& tensor) const {
     const HostBytes bytes = checked(tensor);
-    const auto whole = static_cast<std::uint64_t>(block_shape(tensor.format).bytes);
-    const std::uint64_t block = (1 << 20) / whole * whole;
+    const std::uint64_t row = tensor.stored->bytes / tensor.stored->shape.front();
+    const std::uint64_t block = std::max<std::uint64_t>(1, (1 << 20) / row) * row;
     std::vector<std::byte> some(block);
     for (std::uint64_t begin = 0; begin < tensor.stored->bytes; begin += block) {
       const std::uint64_t count = std::min(block, tensor.stored->bytes - begin);

@@ -77,8 +77,8 @@ enum class DeviceKind {
 /// any draft or none, beside any texts, on any number of threads. Greedy and coupled texts are then
 /// those of plain decoding, without exception.
 enum class CpuDtype {
-  /// f32, but activations meet quantised weights in blocks of 32 integers of 8 bits: about twice as
-  /// fast.
+  /// f32, but activations meet quantised weights, other than fp8, in blocks of 32 integers of 8
+  /// bits: about twice as fast.
   automatic,
   f32,   ///< weights in the format they are stored in, activations and sums in F32, on every CPU
   bf16,  ///< weights and activations rounded to BF16, which takes AVX-512 BF16 or AMX and may be
@@ -94,10 +94,11 @@ enum class KvDtype {
   f16,
 };
 
-/// What a model's matrices are rounded to as they are read, if they are stored in 16 or 32 bits.
-/// Names are GGUF's; of q4_k the embedding and output tables are q6_k. A rounded target is another
-/// target: texts are distributed as its own. A draft may be anything.
-enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0 };
+/// What a model's matrices are rounded to as they are read, if they are stored in 16 or 32 bits, or
+/// in FP8. Names are GGUF's but for fp8 (E4M3 with a scale for 64 numbers) and int4 (with a scale
+/// and a zero for 32); of q4_k the embedding and output tables are q6_k. A rounded target is
+/// another target: texts are distributed as its own. A draft may be anything.
+enum class WeightRounding { keep, q8_0, q6_k, q4_k, q4_0, fp8, int4 };
 
 /// Drafts without a model: what followed where the text's last tokens stood before.
 enum class Lookup {

@@ -122,8 +122,10 @@ struct LinearEngine::Impl {
     const int team = workers.worth(product.weights.in * product.weights.out, thread_grain);
     const std::int64_t parts =
         std::min<std::int64_t>(blocks, team == 1 ? 1 : team * parts_per_thread);
+    const bool few = product.weights.format == WeightFormat::fp8 && product.rows <= most_fp8_rows;
     const auto multiply = compute == DType::bf16         ? multiply_bf16
                           : product.quantised != nullptr ? multiply_quantised
+                          : few                          ? multiply_fp8
                                                          : multiply_f32;
     workers.run(parts, team, [&](std::int64_t part, int) {
       const Share share = share_of(blocks, part, parts);
@@ -177,7 +179,7 @@ void LinearEngine::run(const LinearWeights& weights, const void* x, std::int32_t
   expect_addressable(x, rows * in * static_cast<std::int64_t>(size_of(impl_->compute)));
   expect_addressable(out, rows * out_features * static_cast<std::int64_t>(sizeof(float)));
   const auto takes_integers = [&](const PackedPart& part) {
-    return impl_->integer_products && !dtype_of(part.blocks.format);
+    return impl_->integer_products && has_integers(part.blocks.format);
   };
   if (std::any_of(packed.parts.begin(), packed.parts.end(), takes_integers)) {
     impl_->quantised.assign(static_cast<const float*>(x), rows, in, impl_->workers);

@@ -8,11 +8,11 @@
 //         where the processor does not widen it); computing in bf16 they are rounded to it once
 //   bias  [out] f32 or none; added in f32
 //   out   [rows, out] f32; its former value is added when `accumulate`
-// With integer products, quantised weights are multiplied by x rounded to blocks of 8 bits
-// (quantised_rows.h) instead.
-// In f32 and with integers a row's result does not depend on the other rows, their number, or the
-// threads. x and out do not overlap. In bf16 they have room for padded_row_count(rows) rows: oneDNN
-// runs a limited number of row counts, so that a changing tree meets code that is made already.
+// With integer products, quantised weights of whole numbers (all but fp8) are multiplied by x
+// rounded to blocks of 8 bits (quantised_rows.h) instead. In f32 and with integers a row's result
+// does not depend on the other rows, their number, or the threads. x and out do not overlap. In
+// bf16 they have room for padded_row_count(rows) rows: oneDNN runs a limited number of row counts,
+// so that a changing tree meets code that is made already.
 #pragma once
 
 #include <memory>

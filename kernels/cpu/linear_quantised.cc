@@ -604,6 +604,7 @@ Functions functions_of(WeightFormat format) {
       return functions<WeightFormat::iq4_xs>();
     case WeightFormat::int4:
       return functions<WeightFormat::int4>();
+    case WeightFormat::fp8:  // linear_fp8.cc
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16:
@@ -716,6 +717,7 @@ void multiply_quantised(const LinearProduct& product, std::int64_t block_begin,
 
 void expand_block(const WeightBlocks& weights, std::int64_t block, std::int64_t begin,
                   std::int64_t end, float* out) {
+  if (weights.format == WeightFormat::fp8) return expand_fp8(weights, block, begin, end, out);
   HWY_DYNAMIC_DISPATCH(expand_any)(weights, block, begin, end, out);
 }
 

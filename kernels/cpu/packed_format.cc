@@ -77,6 +77,16 @@ void pack_scales(const PackedFormat& packed, const Scales& scales, std::int64_t 
   }
 }
 
+void unpack_e4m3_row(const PackedFormat& packed, const std::byte* strip, std::int64_t in,
+                     std::int64_t output, float* out) {
+  for (std::int64_t i = 0; i < in; ++i) {
+    const std::byte* const super = strip + i / packed.super_inputs() * packed.super_bytes();
+    const std::int64_t of_super = i % packed.super_inputs();
+    const std::byte* const quad = super + packed.header_bytes() + of_super / 4 * quad_bytes;
+    *out++ = float_at(super + 4 * output) * value_of_e4m3(quad[4 * output + of_super % 4]);
+  }
+}
+
 }  // namespace
 
 void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width], std::int64_t in,
@@ -94,7 +104,11 @@ void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width]
       read_scales(format, block, scales);
       // d and m stand at the end of some blocks.
       const std::byte* const d = d_of(format, block);
-      std::memcpy(to + 2 * output, d, 2);
+      if (packed.e4m3) {
+        std::memcpy(to + 4 * output, d, 4);
+      } else {
+        std::memcpy(to + 2 * output, d, 2);
+      }
       if (packed.zeros) {
         to[2 * strip_width + output] = d[2];
       } else if (packed.minima) {
@@ -165,6 +179,7 @@ UnpackedGroup unpack_group(WeightFormat format, const std::byte* strip, std::int
 void unpack_row(WeightFormat format, const std::byte* strip, std::int64_t in, std::int64_t output,
                 float* out) {
   const PackedFormat packed = packed_format(format);
+  if (packed.e4m3) return unpack_e4m3_row(packed, strip, in, output, out);
   for (std::int64_t group = 0; group < in / group_inputs; ++group) {
     const UnpackedGroup unpacked = unpack_group(format, strip, group, output);
     for (std::int64_t i = 0; i < group_inputs; ++i) {

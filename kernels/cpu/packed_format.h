@@ -2,9 +2,10 @@
 // four inputs of 16 outputs.
 //
 // A strip is 16 outputs. It is a sequence of super-blocks along `in`, of 32 inputs (formats with
-// plain scales) or 256 (those with sub-scales); a super-block is
+// plain scales), 64 (fp8) or 256 (those with sub-scales); a super-block is
 //
-//   d        16 f16, and 16 more of minima where the format has them, or 16 bytes of zeros (int4)
+//   d        16 f16, and 16 more of minima where the format has them, or 16 bytes of zeros (int4);
+//            16 f32 (fp8)
 //   then for each group of 32 inputs:
 //   scales   sub-scales 16 bytes, sub-minima 16 bytes, each twice where 16 inputs share one
 //            (q2_k: one byte for both, minimum in the high nibble)
@@ -14,7 +15,8 @@
 // Numbers go by quads: quad k of a group is inputs 4k to 4k + 3 of all outputs, byte 4 o + i of a
 // vector being input 4k + i of output o. Of the low 4 bits, quad 2k stands in the low nibbles of
 // plane k and quad 2k + 1 in the high ones; of 2 bits, quads 4k to 4k + 3 stand in the pairs of
-// bits of plane k; of 1 bit, quad k is bit k. Numbers are unsigned here: kept + offset.
+// bits of plane k; of 1 bit, quad k is bit k. Numbers are unsigned here: kept + offset; E4M3 is as
+// stored.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +41,16 @@ struct PackedFormat {
   std::int32_t offset = 0;
   bool looked_up = false;  ///< low bits are places in iq4_numbers
   bool zeros = false;      ///< minima are -(d z)
+  bool e4m3 = false;       ///< numbers are, and d is f32
 
-  constexpr std::int32_t groups() const { return sub_scales == SubScales::none ? 1 : 8; }
+  constexpr std::int32_t groups() const { return e4m3 ? 2 : sub_scales == SubScales::none ? 1 : 8; }
   constexpr std::int64_t super_inputs() const { return groups() * group_inputs; }
   constexpr std::int32_t scales_of_group() const {
     return static_cast<std::int32_t>(group_inputs) / shared;
   }
-  constexpr std::int64_t header_bytes() const { return strip_width * (zeros ? 3 : minima ? 4 : 2); }
+  constexpr std::int64_t header_bytes() const {
+    return strip_width * (zeros ? 3 : minima || e4m3 ? 4 : 2);
+  }
   constexpr std::int64_t scale_bytes() const {
     if (sub_scales == SubScales::none) return 0;
     const bool both = minima && sub_scales == SubScales::whole_bytes;
@@ -93,6 +98,8 @@ constexpr PackedFormat packed_format(WeightFormat format) {
       return {4, 0, 32, false, bytes, 128, true};
     case WeightFormat::int4:
       return {4, 0, 32, true, SubScales::none, 0, false, true};
+    case WeightFormat::fp8:
+      return {8, 0, 32, false, SubScales::none, 0, false, false, true};
     case WeightFormat::f32:
     case WeightFormat::f16:
     case WeightFormat::bf16:
@@ -111,7 +118,7 @@ constexpr std::int64_t strip_bytes(WeightFormat format, std::int64_t in) {
 void pack_strip(WeightFormat format, const std::byte* const (&rows)[strip_width], std::int64_t in,
                 std::byte* strip);
 
-/// One output's share of a group.
+/// One output's share of a group, of a format of whole numbers.
 struct UnpackedGroup {
   std::int32_t numbers[group_inputs];  ///< what scales multiply
   float scales[2], minima[2];          ///< of each `shared` inputs

@@ -43,10 +43,13 @@ WeightFormat common_format(std::span<const LinearPart> parts);
 WeightBlocks pack_blocks(std::span<const LinearPart> parts, std::int64_t in, WeightFormat format,
                          Workers& workers);
 
-/// Inputs [begin, end) of a block of quantised weights, multiples of 32, dequantised to
+/// Inputs [begin, end) of a block of quantised weights, multiples of 32 (of fp8 64), dequantised to
 /// out[i][block_width].
 void expand_block(const WeightBlocks& weights, std::int64_t block, std::int64_t begin,
                   std::int64_t end, float* out);
+/// The same of fp8.
+void expand_fp8(const WeightBlocks& weights, std::int64_t block, std::int64_t begin,
+                std::int64_t end, float* out);
 /// Row `row` of weights that are quantised, dequantised, or of f32.
 void unpack_row(const WeightBlocks& weights, std::int64_t row, float* out);
 
@@ -69,6 +72,9 @@ struct LinearProduct {
 /// neither the instruction set's vectors, nor the other rows, nor the threads change it (a
 /// set without fused multiply-add rounds products too).
 void multiply_f32(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);
+/// The same, and the same bits, of fp8 and at most most_fp8_rows rows: faster for so few.
+inline constexpr std::int32_t most_fp8_rows = 6;
+void multiply_fp8(const LinearProduct& product, std::int64_t block_begin, std::int64_t block_end);
 /// The same of quantised weights and quantised x: each sum goes by whole numbers within 32 inputs
 /// (or 16, where they share a scale), and from group to group in f32.
 void multiply_quantised(const LinearProduct& product, std::int64_t block_begin,

@@ -82,7 +82,7 @@ class Quantiser {
     for (const ParameterShape& parameter : parameter_shapes(config_)) {
       const StoredWeights::Tensor& stored = model.weights.at(parameter.name);
       if (parameter.shape.size() != 2) continue;
-      if (!dtype_of(stored.format)) {
+      if (has_integers(stored.format)) {
         throw_failure(cat(model.source->file_name(stored.name), ": tensor ", stored.name,
                           " is quantised already, to ", name_of(stored.format),
                           "; name the model in 16 or 32 bits"));

@@ -61,7 +61,8 @@ po::options_description cpu_model_options() {
       "the target itself in fewer bits")(
       "target-weights",
       po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
-      "round the target's matrices as they are read, if they are stored in 16 or 32 bits: less "
+      "round the target's matrices as they are read, if they are stored in 16 or 32 bits, or in "
+      "FP8: less "
       "memory and faster, but another target, whose texts differ")(
       "draft-weights",
       po::value<std::string>()->default_value("keep")->value_name(any_of(all_weight_roundings)),
@@ -71,7 +72,8 @@ po::options_description cpu_model_options() {
       "cpu-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
       "type of activations on the CPU, where weights stay as they are stored: f32; auto, which is "
-      "f32 but for products with quantised weights, where activations are rounded to 8 bits; or "
+      "f32 but for products with quantised weights, where activations are rounded to 8 bits (FP8's "
+      "are not); or "
       "bf16, which rounds both, takes AVX-512 BF16 or AMX, and may be faster for large trees (info "
       "DIR says). COPPICE_CPU_ISA in the environment caps the instructions: sse4, avx2, avx512, "
       "avx512_bf16 or amx")(

@@ -26,9 +26,9 @@ inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cp
 inline constexpr std::array all_lookups = {Lookup::none, Lookup::text, Lookup::engine};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
-inline constexpr std::array all_weight_roundings = {WeightRounding::keep, WeightRounding::q8_0,
-                                                    WeightRounding::q6_k, WeightRounding::q4_k,
-                                                    WeightRounding::q4_0};
+inline constexpr std::array all_weight_roundings = {
+    WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k, WeightRounding::q4_k,
+    WeightRounding::q4_0, WeightRounding::fp8,  WeightRounding::int4};
 inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
 
 /// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's

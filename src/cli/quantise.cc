@@ -77,7 +77,13 @@ int quantise(const std::vector<std::string>& arguments) {
   QuantiseRequest request;
   request.from = names[0];
   request.to = names[1];
-  request.mix = named("type", text_in(values, "type"), all_weight_mixes);
+  const std::string type = text_in(values, "type");
+  if (type == name_of(WeightRounding::fp8) || type == name_of(WeightRounding::int4)) {
+    throw_usage(cat("--type ", type,
+                    ": GGUF has no such type; name another one, or load the model ",
+                    "itself with --target-weights ", type));
+  }
+  request.mix = named("type", type, all_weight_mixes);
   request.existing = values.count("replace") != 0 ? Existing::replace : Existing::refuse;
   constexpr int most_threads = 1024;
   request.threads = count_in(values, "threads", 0, most_threads);

@@ -28,6 +28,11 @@ bool is_quantised(const std::string& type) {
   return format && !dtype_of(*format);
 }
 
+bool is_of_integers(const std::string& type) {
+  const auto format = format_named(type);
+  return format && has_integers(*format);
+}
+
 }  // namespace
 
 DType cpu_type(CpuDtype cpu_dtype) {
@@ -53,10 +58,12 @@ std::string describe_cpu_types(const std::filesystem::path& model, CpuDtype cpu_
                " does not widen them, activations and sums F32");
   }
   const bool integers =
-      cpu_dtype == CpuDtype::automatic && std::any_of(types.begin(), types.end(), is_quantised);
+      cpu_dtype == CpuDtype::automatic && std::any_of(types.begin(), types.end(), is_of_integers);
   return cat("weights ", stored, rounding ? " as rounded" : " as stored",
              ", activations and sums F32",
-             integers ? ", 8 bits where activations meet quantised weights" : "");
+             !integers               ? ""
+             : types.contains("FP8") ? ", 8 bits where activations meet quantised weights but FP8"
+                                     : ", 8 bits where activations meet quantised weights");
 }
 
 bool is_stored_quantised(const std::filesystem::path& model) {
@@ -65,10 +72,11 @@ bool is_stored_quantised(const std::filesystem::path& model) {
 }
 
 void require_roundable(const std::filesystem::path& model, const std::string& option) {
-  if (!is_stored_quantised(model)) return;
+  const std::set<std::string> types = stored_types(model, std::nullopt);
+  if (std::none_of(types.begin(), types.end(), is_of_integers)) return;
   throw_usage(cat(option, ": ", quote(model.string()),
                   " is stored quantised, and is not rounded again; leave it out, or name the model "
-                  "in 16 or 32 bits"));
+                  "in 16 or 32 bits, or in FP8"));
 }
 
 std::string describe_cpu_bf16() {

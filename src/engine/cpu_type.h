@@ -15,8 +15,8 @@ DType cpu_type(CpuDtype cpu_dtype);
 
 /// Whether matrices of a model's files are in blocks of few bits.
 bool is_stored_quantised(const std::filesystem::path& model);
-/// Throws Error(usage) for such a model: nothing of it is rounded again. `option` is what asks for
-/// that.
+/// Throws Error(usage) for such a model but of FP8: nothing of it is rounded again. `option` is
+/// what asks for that.
 void require_roundable(const std::filesystem::path& model, const std::string& option);
 
 /// For people, of this model: the types of weights, activations and sums.

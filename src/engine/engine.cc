@@ -49,7 +49,7 @@ const char* name_of(KvDtype dtype) {
   return names[static_cast<std::size_t>(dtype)];
 }
 const char* name_of(WeightRounding rounding) {
-  constexpr std::array names = {"keep", "q8_0", "q6_k", "q4_k", "q4_0"};
+  constexpr std::array names = {"keep", "q8_0", "q6_k", "q4_k", "q4_0", "fp8", "int4"};
   return names[static_cast<std::size_t>(rounding)];
 }
 const char* name_of(FinishReason reason) {

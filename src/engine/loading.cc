@@ -79,6 +79,10 @@ std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole 
       return WeightFormat::q4_k;
     case WeightRounding::q4_0:
       return WeightFormat::q4_0;
+    case WeightRounding::fp8:
+      return WeightFormat::fp8;
+    case WeightRounding::int4:
+      return WeightFormat::int4;
     case WeightRounding::keep:
       break;
   }

@@ -164,6 +164,10 @@ TEST_F(Quantise, RefusesInOneLine) {
   expect_error(call + "a b", 2, "quantise takes a model and a file");
   expect_error(call + quoted(folder("x.gguf")) + " --type q4_k_s", 2,
                "--type 'q4_k_s' is unknown; did you mean q4_k_m?");
+  for (const std::string type : {"fp8", "int4"}) {
+    expect_error(call + quoted(folder("x.gguf")) + " --type " + type, 2,
+                 "--type " + type + ": GGUF has no such type");
+  }
   expect_error(call + quoted(folder("x.gguf")) + " --threads -1", 2, "--threads -1: use 0 to 1024");
   expect_error("quantise " + quoted(folder("none")) + " " + quoted(folder("x.gguf")), 1,
                "no such folder or GGUF file");

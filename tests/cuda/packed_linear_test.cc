@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "cuda/linear_rig.h"
 #include "cuda/rounding.h"
@@ -96,10 +97,12 @@ class CudaPacked : public testing::LinearRig {
           const auto weight = testing::packed_weight(layout, one.packed, j, (i + planted) % in, in);
           const double value =
               static_cast<double>(widened(x[static_cast<std::size_t>(r * in + i)]));
-          const auto product = static_cast<double>(weight.value()) * value;
+          const auto product = weight.value() * value;
           sum += product;
           absolute += std::abs(product);
         }
+        // Of E4M3, sums of 32 inputs are added in f32 once scaled: 1/64 of a unit more for each
+        // input.
         const double bound = (1.25 * static_cast<double>(in) + 66) * 0x1p-23 * absolute;
         if (!(std::abs(got[at] - sum) <= bound)) ++found;
       }
@@ -135,7 +138,8 @@ TEST_F(CudaPacked, PartsOfSeveralFormatsWithBiasAndFormerValues) {
   const auto stored = layer({{WeightFormat::q4_k, 512},
                              {WeightFormat::q4_1, 128},
                              {WeightFormat::q6_k, 128},
-                             {WeightFormat::q8_0, 2048}},
+                             {WeightFormat::fp8, 256},
+                             {WeightFormat::q8_0, 1792}},
                             in);
   std::vector<float> bias(2816);
   for (float& value : bias) value = static_cast<float>(random_() % 100) * 0.01f;
@@ -157,6 +161,7 @@ TEST_F(CudaPacked, RowsHaveTheSameBitsInEveryPass) {
        {std::tuple<WeightFormat, std::int64_t, std::int64_t>{WeightFormat::q4_0, 4096, 4096},
         {WeightFormat::q4_k, 11008, 2048},
         {WeightFormat::q6_k, 2048, 11008},
+        {WeightFormat::fp8, 6144, 4096},
         {WeightFormat::q8_0, 6144, 4096}}) {
     SCOPED_TRACE(name_of(format));
     const auto stored = layer({{format, out}}, in);
@@ -172,6 +177,29 @@ TEST_F(CudaPacked, RowsHaveTheSameBitsInEveryPass) {
             << rows << " rows from " << first;
       }
     }
+  }
+}
+
+// The bound above notices a scale of the next block, and one that was rounded to bf16.
+TEST_F(CudaPacked, ScalesOfFp8AreTheirBlocksAndF32) {
+  constexpr std::int64_t in = 256, out = 48;
+  auto stored = layer({{WeightFormat::fp8, out}}, in);
+  const auto weights = pack(stored, in, {});
+  const auto x = random_x(9, in);
+  const auto got = product(*weights, x, 9);
+  EXPECT_EQ(wrong(stored, in, {}, x, 9, {}, got), 0);
+  auto shifted = stored, rounded = stored;
+  const auto blocks = static_cast<std::int64_t>(stored[0].blocks.size() / 68);
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const auto at = static_cast<std::size_t>(68 * block);
+    const auto next = static_cast<std::size_t>(68 * ((block + 1) % blocks));
+    std::memcpy(&shifted[0].blocks[at], &stored[0].blocks[next], 4);
+    rounded[0].blocks[at] = rounded[0].blocks[at + 1] = std::byte{0};
+  }
+  for (auto* planted : {&shifted, &rounded}) {
+    const LinearPart part((*planted)[0].blocks.data(), WeightFormat::fp8, out);
+    (*planted)[0].packed = testing::packed_bytes_in(part, in);
+    EXPECT_GT(wrong(*planted, in, {}, x, 9, {}, got), 0);
   }
 }
 

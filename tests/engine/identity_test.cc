@@ -136,6 +136,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{CpuDtype::f32, true, 1, 0, KvDtype::f16},
         Case{CpuDtype::automatic, false, 2, 0, KvDtype::automatic, WeightRounding::q8_0},
         Case{CpuDtype::automatic, true, 1, 0, KvDtype::automatic, WeightRounding::q4_k},
+        Case{CpuDtype::automatic, false, 1, 0, KvDtype::automatic, WeightRounding::fp8},
+        Case{CpuDtype::automatic, true, 2, 0, KvDtype::automatic, WeightRounding::int4},
         Case{CpuDtype::f32, false, 1, 0, KvDtype::automatic, WeightRounding::q4_k}),
     [](const auto& one) {
       const std::string kv = name_of(one.param.kv_dtype);

@@ -46,6 +46,27 @@ TEST(QuantisedEngine, TextsHaveTheRoundedTargetsLaw) {
   }
 }
 
+TEST(QuantisedEngine, TextsHaveTheLawOfFp8AndInt4) {
+  if (on_cuda()) GTEST_SKIP() << "the law is that of products in f32";
+  TinyModel model = wide_law_shape();
+  model.hidden_size = 64;  // blocks of fp8
+  const TinyPair pair(model, 0.4);
+  EngineOptions load = pair.options();
+  GenerateOptions options;
+  options.sampling.temperature = 1.0;
+  options.speculation = Dyspec{6};
+  for (const auto& [target, draft] : {std::pair{WeightRounding::fp8, WeightRounding::int4},
+                                      {WeightRounding::int4, WeightRounding::fp8}}) {
+    load.target_weights = target;
+    load.draft_weights = draft;
+    Engine engine = Engine::load(load);
+    double accepted = 0.0;
+    const Fit fit = fit_of_three(engine, pair.path() / "target", options, &accepted);
+    EXPECT_TRUE(fit.fits) << name_of(target) << ": " << fit.text();
+    EXPECT_GT(accepted, 1.05);
+  }
+}
+
 // The test above notices a target that is not the one it says: here, as it is stored.
 TEST(QuantisedEngine, AnotherTargetsLawIsNoticed) {
   if (on_cuda() || sanitized) GTEST_SKIP() << "of few draws no fault is seen";
@@ -79,6 +100,16 @@ TEST(QuantisedEngine, SaysWhatIsRounded) {
   EXPECT_EQ(used.dtype, on_cuda() ? "bf16" : "int8");
   load.cpu_dtype = CpuDtype::f32;
   EXPECT_EQ(Engine::load(load).generate(prompt, request).used.dtype, on_cuda() ? "bf16" : "f32");
+  // Products with fp8 are in f32.
+  TinyModel wide = wide_law_shape();
+  wide.hidden_size = 64;
+  const TinyPair wide_pair(wide);
+  load = wide_pair.options();
+  load.cpu_dtype = CpuDtype::automatic;
+  load.target_weights = load.draft_weights = WeightRounding::fp8;
+  const Used floats = Engine::load(load).generate(prompt, request).used;
+  EXPECT_EQ(floats.target_weights, "FP8");
+  EXPECT_EQ(floats.dtype, on_cuda() ? "bf16" : "f32");
   testing::expect_nothing_leaked(engine);
 }
 
@@ -124,6 +155,8 @@ TEST(Requantised, TakesWhatFitsRows) {
   EXPECT_EQ(formats(WeightFormat::q6_k), (Names{"Q6_K", "Q6_K", "Q8_0", "F32"}));
   EXPECT_EQ(formats(WeightFormat::q8_0), (Names{"Q8_0", "Q8_0", "Q8_0", "F32"}));
   EXPECT_EQ(formats(WeightFormat::q4_0), (Names{"Q4_0", "Q4_0", "Q4_0", "F32"}));
+  EXPECT_EQ(formats(WeightFormat::int4), (Names{"INT4", "INT4", "INT4", "F32"}));
+  EXPECT_EQ(formats(WeightFormat::fp8), (Names{"FP8", "FP8", "Q8_0", "F32"}));
 }
 
 // Whole tensors and pieces of them are rounded alike, within a step of their scale.
@@ -143,7 +176,9 @@ TEST(Requantised, ReadsPiecesOfTheRoundedTensor) {
        std::vector<std::pair<WeightFormat, float>>{{WeightFormat::q8_0, 0.005f},
                                                    {WeightFormat::q6_k, 0.03f},
                                                    {WeightFormat::q4_k, 0.12f},
-                                                   {WeightFormat::q4_0, 0.13f}}) {
+                                                   {WeightFormat::q4_0, 0.13f},
+                                                   {WeightFormat::int4, 0.12f},
+                                                   {WeightFormat::fp8, 0.036f}}) {
     SCOPED_TRACE(name_of(format));
     const auto source = requantised(open_weights(folder.path()), format);
     const StoredTensor& tensor = *source->find(name);

@@ -20,7 +20,7 @@ std::vector<WeightFormat> packed_formats() {
 
 TEST(PackedLayout, HoldsTheFilesNumbers) {
   std::mt19937 random(3);
-  EXPECT_EQ(packed_formats().size(), 12u);  // all but q2_k
+  EXPECT_EQ(packed_formats().size(), 13u);  // all but q2_k
   for (const WeightFormat format : packed_formats()) {
     SCOPED_TRACE(name_of(format));
     constexpr std::int64_t in = 512, outputs = 19;
@@ -35,6 +35,11 @@ TEST(PackedLayout, HoldsTheFilesNumbers) {
         const testing::PackedWeight weight = testing::packed_weight(layout, bytes, j, i, in);
         if (j >= outputs) {
           ASSERT_EQ(weight.scale, 0.0f);
+          continue;
+        }
+        if (format == WeightFormat::fp8) {  // nothing is rounded but the product, in f32
+          ASSERT_EQ(static_cast<float>(weight.value()),
+                    expected[static_cast<std::size_t>(j * in + i)]);
           continue;
         }
         // Scales and minima are rounded to bf16, by up to 2^-8, and so is the weight.
@@ -76,6 +81,26 @@ TEST(PackedLayout, NoticesScalesThatAreNoNumbers) {
   std::atomic<bool> non_finite{false};
   cuda::packed_bytes_of(part, in, non_finite).read(0, bytes);
   EXPECT_TRUE(non_finite);
+}
+
+TEST(PackedLayout, NoticesE4m3ThatIsNoNumber) {
+  std::mt19937 random(6);
+  constexpr std::int64_t in = 128;
+  const auto blocks = testing::random_blocks(WeightFormat::fp8, in * 8, random);
+  const auto non_finite = [&](std::size_t at, int byte) {
+    auto spoilt = blocks;
+    spoilt[at] = static_cast<std::byte>(byte);
+    const LinearPart part(spoilt.data(), WeightFormat::fp8, 8);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(
+        cuda::packed_bytes(cuda::packed_layout(WeightFormat::fp8).value(), 8, in)));
+    std::atomic<bool> found{false};
+    cuda::packed_bytes_of(part, in, found).read(0, bytes);
+    return found.load();
+  };
+  EXPECT_FALSE(non_finite(68 + 4, 0x7e));
+  EXPECT_TRUE(non_finite(68 + 4, 0x7f));
+  EXPECT_TRUE(non_finite(68 + 67, 0xff));
+  EXPECT_TRUE(non_finite(68 + 3, 0x7f));  // a scale of 2^127 and more
 }
 
 }  // namespace

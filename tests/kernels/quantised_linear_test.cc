@@ -64,13 +64,23 @@ struct Group {
   }
 };
 
-/// One output: whole sums of as many inputs as share a scale, added up in f32, fused.
-float expected_sum(const Layer& layer, std::int64_t output, const float* x) {
+/// One output: whole sums of as many inputs as share a scale, added up in f32, fused; of fp8 a
+/// product at a time.
+float expected_sum(const Layer& layer, std::int64_t output, const float* x, bool fused) {
   const BlockShape shape = block_shape(layer.format);
   const std::byte* block =
       layer.blocks.data() + output * static_cast<std::int64_t>(bytes_of(
                                          layer.format, static_cast<std::uint64_t>(layer.in)));
   float sum = 0.0f;
+  if (!has_integers(layer.format)) {
+    std::vector<float> row(index(layer.in));
+    dequantise(layer.format, {block, bytes_of(layer.format, row.size())}, row.data());
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const volatile float product = x[i] * row[i];
+      sum = fused ? std::fma(x[i], row[i], sum) : product + sum;
+    }
+    return sum;
+  }
   for (std::int64_t begin = 0; begin < layer.in; begin += shape.numbers, block += shape.bytes) {
     block_fields::Numbers numbers;
     block_fields::read_numbers(layer.format, block, numbers);
@@ -100,6 +110,13 @@ std::vector<float> run(cpu::LinearEngine& engine, const LinearWeights& weights,
   return y;
 }
 
+/// Whether products in f32 are added without being rounded first.
+bool fuses(cpu::LinearEngine& engine) {
+  const std::vector<float> x = {-1.0f, 1.0f + 0x1p-12f}, weights = {1.0f + 0x1p-11f, x[1]};
+  const LinearPart part{weights.data(), DType::f32, 1};
+  return run(engine, *engine.pack({&part, 1}, 2, {}, 1), x, 1)[0] != 0.0f;
+}
+
 class QuantisedProducts : public ::testing::TestWithParam<WeightFormat> {
  protected:
   std::mt19937 random_{47};
@@ -111,6 +128,7 @@ class QuantisedProducts : public ::testing::TestWithParam<WeightFormat> {
 TEST_P(QuantisedProducts, AreTheFormatsOwnSums) {
   const WeightFormat format = GetParam();
   const std::int64_t least = block_shape(format).numbers;
+  const bool fused = fuses(floats_);
   for (const auto& [in, out] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{least, 1}, {least * 3, 17}, {768, 70}}) {
     const Layer layer(format, in, out, random_);
@@ -124,7 +142,7 @@ TEST_P(QuantisedProducts, AreTheFormatsOwnSums) {
       for (std::int64_t r = 0; r < rows; ++r) {
         for (std::int64_t j = 0; j < out; ++j) {
           ASSERT_EQ(y[index(r * out + j)],
-                    0.75f + (expected_sum(layer, j, &x[index(r * in)]) + bias[index(j)]))
+                    0.75f + (expected_sum(layer, j, &x[index(r * in)], fused) + bias[index(j)]))
               << rows << " rows, row " << r << ", output " << j << " of " << out << ", in " << in;
         }
       }
@@ -155,9 +173,31 @@ TEST_P(QuantisedProducts, InF32AreThoseOfTheNumbers) {
   const auto weights = floats_.pack({&part, 1}, layer.in, {}, 130);
   const auto expected = floats_.pack({&plain, 1}, layer.in, {}, 130);
   EXPECT_LT(weights->bytes() * 3, expected->bytes());
-  for (const std::int32_t rows : {1, 2, 7, 130}) {
+  for (const std::int32_t rows : {1, 2, 3, 4, 5, 6, 7, 130}) {
     const std::vector<float> x = random_x(rows * layer.in, random_);
     EXPECT_EQ(run(floats_, *weights, x, rows), run(floats_, *expected, x, rows)) << rows;
+  }
+}
+
+// What is expected of one scale is not what another gives.
+TEST_P(QuantisedProducts, NoticeTheScaleOfTheNextBlock) {
+  const Layer layer(GetParam(), 512, 20, random_);
+  Layer planted = layer;
+  const auto size = index(block_shape(layer.format).bytes);
+  const auto at =
+      index(block_fields::d_of(layer.format, layer.blocks.data()) - layer.blocks.data());
+  std::copy_n(&layer.blocks[at + size], layer.format == WeightFormat::fp8 ? 4 : 2,
+              &planted.blocks[at]);
+  const LinearPart part = planted.part();
+  const auto weights = integers_.pack({&part, 1}, layer.in, {}, 8);
+  for (const std::int32_t rows : {1, 8}) {
+    const std::vector<float> x = random_x(rows * layer.in, random_);
+    const std::vector<float> y = run(integers_, *weights, x, rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      EXPECT_NE(y[index(r * 20)], expected_sum(layer, 0, &x[index(r * layer.in)], fuses(floats_)));
+      EXPECT_EQ(y[index(r * 20 + 1)],
+                expected_sum(layer, 1, &x[index(r * layer.in)], fuses(floats_)));
+    }
   }
 }
 
@@ -201,7 +241,7 @@ TEST_P(QuantisedProducts, SeeScalesThatAreNotFinite) {
   const auto size = index(block_shape(layer.format).bytes);
   const std::byte* const last = layer.blocks.data() + layer.blocks.size() - size;
   const auto at = index(block_fields::d_of(layer.format, last) - layer.blocks.data());
-  layer.blocks[at + 1] = std::byte{0x7c};
+  layer.blocks[at + (layer.format == WeightFormat::fp8 ? 3 : 1)] = std::byte{0x7c};
   part = layer.part();
   EXPECT_TRUE(integers_.pack({&part, 1}, layer.in, {}, 8)->has_non_finite());
 }

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/block_fields.h"
 #include "models/checkpoint.h"
+#include "models/requantised.h"
 #include "reference/tiny_model.h"
 
 namespace coppice {
@@ -183,32 +185,69 @@ TEST_F(PackedCheckpoints, OfFourBitsOfCompressedTensors) {
   }
 }
 
+// Bit for bit scale times number, whatever holds them.
 TEST_F(PackedCheckpoints, OfFp8ByTensorRowAndTile) {
-  // Every finite e4m3 value: 2^(e - 7) (1 + f / 8), without a leading one for e = 0.
-  const auto value = [](unsigned byte) {
-    const unsigned e = byte >> 3 & 15, f = byte & 7;
-    const double magnitude =
-        e == 0 ? f / 8.0 * std::pow(2.0, -6) : (1 + f / 8.0) * std::pow(2.0, int(e) - 7);
-    return static_cast<float>(byte >= 128 ? -magnitude : magnitude);
-  };
-  std::string bytes;
-  for (std::size_t i = 0; i < out * in; ++i) {
-    const unsigned byte = random_() % 256;
-    bytes += static_cast<char>((byte & 127) == 127 ? byte - 1 : byte);
-  }
-  for (const std::size_t count : {std::size_t{1}, out}) {
-    std::vector<float> scales(count);
-    for (float& scale : scales) scale = static_cast<float>(1 + random_() % 100) / 64.0f;
-    const bool rows = count > 1;
-    const auto source =
-        open({{"x.weight", "F8_E4M3", {out, in}, bytes},
-              {rows ? "x.weight_scale" : "x.weight_scale_inv", "F32", {count, 1}, f32(scales)}},
-             {Packed::fp8, 0, false});
-    const auto values = read(*source, "F32");
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i], value(static_cast<unsigned char>(bytes[i])) * scales[rows ? i / in : 0]);
+  for (const std::size_t width : {std::size_t{96}, std::size_t{192}, std::size_t{320}}) {
+    SCOPED_TRACE(width);
+    const std::size_t rows = 130, across = (width + 127) / 128;
+    std::string bytes;
+    for (std::size_t i = 0; i < rows * width; ++i) {
+      const unsigned byte = random_() % 256;
+      bytes += static_cast<char>((byte & 127) == 127 ? byte - 1 : byte);
+    }
+    for (const std::size_t count : {std::size_t{1}, rows, 2 * across}) {
+      std::vector<float> scales(count);
+      for (float& scale : scales) scale = std::ldexp(static_cast<float>(random_() >> 8), -30);
+      const bool tiles = count == 2 * across;
+      const std::vector<std::uint64_t> shape =
+          tiles ? std::vector<std::uint64_t>{2, across} : std::vector<std::uint64_t>{count, 1};
+      const auto source =
+          open({{"x.weight", "F8_E4M3", {rows, width}, bytes},
+                {tiles ? "x.weight_scale_inv" : "x.weight_scale", "F32", shape, f32(scales)}},
+               {Packed::fp8, 0, false});
+      const StoredTensor& tensor = *source->find("x.weight");
+      EXPECT_EQ(tensor.dtype, width % 64 == 0 ? "FP8" : "F32");
+      const WeightFormat format = format_named(tensor.dtype).value();
+      ASSERT_EQ(tensor.bytes, bytes_of(format, rows * width));
+      std::vector<std::byte> stored(tensor.bytes);
+      source->read("x.weight", 0, stored);
+      std::vector<float> values(rows * width);
+      dequantise(format, stored, values.data());
+      for (std::size_t o = 0; o < rows; ++o) {
+        for (std::size_t i = 0; i < width; ++i) {
+          const std::size_t scale = count == 1 ? 0 : tiles ? o / 128 * across + i / 128 : o;
+          const auto number =
+              block_fields::value_of_e4m3(static_cast<std::byte>(bytes[o * width + i]));
+          ASSERT_EQ(values[o * width + i], scales[scale] * number) << o << ", " << i;
+        }
+      }
     }
   }
+}
+
+// Blocks of FP8 are rounded to fewer bits like plain numbers.
+TEST_F(PackedCheckpoints, OfFp8AreRoundedAgain) {
+  constexpr std::size_t rows = 16, width = 192;
+  std::string bytes;
+  for (std::size_t i = 0; i < rows * width; ++i) bytes += static_cast<char>(random_() % 120);
+  const std::vector<testing::TensorToWrite> tensors = {
+      {"x.weight", "F8_E4M3", {rows, width}, bytes}, {"x.weight_scale", "F32", {1}, f32({0.01f})}};
+  const auto values_as = [&](std::optional<WeightFormat> to, const char* dtype) {
+    auto source = open(tensors, {Packed::fp8, 0, false});
+    if (to) source = requantised(std::move(source), *to);
+    const StoredTensor& tensor = *source->find("x.weight");
+    EXPECT_EQ(tensor.dtype, dtype);
+    std::vector<std::byte> stored(tensor.bytes);
+    source->read("x.weight", 0, stored);
+    std::vector<float> values(rows * width);
+    dequantise(format_named(dtype).value(), stored, values.data());
+    return values;
+  };
+  const auto plain = values_as(std::nullopt, "FP8");
+  EXPECT_EQ(values_as(WeightFormat::fp8, "FP8"), plain);  // not again
+  const auto rounded = values_as(WeightFormat::q8_0, "Q8_0");
+  EXPECT_NE(rounded, plain);
+  for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_NEAR(rounded[i], plain[i], 0.013f) << i;
 }
 
 TEST_F(PackedCheckpoints, ThatDoNotFitAreRefusedByName) {

@@ -8,16 +8,19 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/block_fields.h"
 #include "kernels/cuda/linear/packed_layout.h"
 #include "kernels/random_values.h"
 
 namespace coppice::testing {
 
-/// weight = scale number + minimum, rounded.
+/// weight = scale number + minimum, rounded but for E4M3.
 struct PackedWeight {
   float scale, number, minimum;
-  float value() const {
+  bool rounds = true;
+  double value() const {
     const double exact = static_cast<double>(scale) * number + minimum;  // it is
+    if (!rounds) return exact;
     // On the way to bf16, to float with the last bit set where it is inexact.
     auto near = static_cast<float>(exact);
     if (static_cast<double>(near) != exact) {
@@ -53,6 +56,11 @@ inline PackedWeight packed_weight(const cuda::PackedLayout& layout,
   } else {
     const std::uint32_t word = word_at(lane * 4 + step);
     number = static_cast<float>(static_cast<std::int8_t>(word >> (8 * (2 * second + high)) & 255u));
+  }
+  if (layout.e4m3()) {
+    const std::uint32_t bits = word_at(lane * 4 + step) >> 8 * (2 * second + high);
+    number = block_fields::value_of_e4m3(static_cast<std::byte>(bits & 255u));
+    return {std::bit_cast<float>(word_at(layout.number_bytes() / 4 + g)), number, 0.0f, false};
   }
   const std::int64_t groups = 64 / layout.group;
   const std::int64_t factor = layout.number_bytes() + 2 * (g * groups + input % 64 / layout.group);

@@ -19,7 +19,7 @@ inline std::vector<WeightFormat> quantised_formats() {
   return formats;
 }
 
-/// Any bits, but for scales and minima: finite, from 2^-10 to 2^-6, of either sign.
+/// Any bits, but for scales and minima: finite, from 2^-10 to 2^-6, of either sign; of fp8 no NaN.
 inline std::vector<std::byte> random_blocks(WeightFormat format, std::uint64_t numbers,
                                             std::mt19937& random) {
   std::vector<std::byte> blocks(bytes_of(format, numbers));
@@ -28,6 +28,17 @@ inline std::vector<std::byte> random_blocks(WeightFormat format, std::uint64_t n
   for (std::size_t block = 0; block < blocks.size(); block += size) {
     const std::byte* const d = block_fields::d_of(format, &blocks[block]);
     const auto at = static_cast<std::size_t>(d - blocks.data());
+    if (format == WeightFormat::fp8) {
+      // 16 bits are the upper half of an f32's.
+      const unsigned exponent = 127 - 10 + random() % 4;
+      std::byte *const upper = &blocks[at + 3], *const lower = &blocks[at + 2];
+      *upper = (*upper & std::byte{0x80}) | static_cast<std::byte>(exponent >> 1);
+      *lower = (*lower & std::byte{0x7f}) | static_cast<std::byte>((exponent & 1) << 7);
+      for (std::size_t i = block + 4; i < block + size; ++i) {
+        if ((blocks[i] & std::byte{0x7f}) == std::byte{0x7f}) blocks[i] ^= std::byte{1};
+      }
+      continue;
+    }
     for (std::size_t half = 0; half < (block_fields::has_stored_minimum(format) ? 2u : 1u);
          ++half) {
       std::byte& upper = blocks[at + 2 * half + 1];

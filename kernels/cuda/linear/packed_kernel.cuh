@@ -94,6 +94,9 @@ class Kernel {
   static constexpr int warps = warps_of(row_blocks), consumers = 32 * warps;
   static constexpr int warp_tiles = most_round_tiles / warps;  ///< most of a warp in a round
   static constexpr int groups = static_cast<int>(packed_part) / group;  ///< of a part
+  static constexpr bool e4m3 = layout.e4m3();
+  /// Sums that are scaled later take registers, too.
+  static constexpr bool one_by_one = e4m3 && row_blocks >= 8 && warp_tiles == 2;
 
  public:
   __device__ static void copy(const Arguments& a, std::uint32_t memory, SharedState& state) {
@@ -162,10 +165,13 @@ class Kernel {
             const std::uint32_t x_part = x + static_cast<std::uint32_t>(part * x_part_bytes);
             const std::uint8_t* one = first_tile + part * part_bytes;
             const std::uint8_t* other = second_tile + part * part_bytes;
-            if (warp_tiles == 2 && second) {
+            if (warp_tiles == 2 && second && !one_by_one) {
               multiply_part<warp_tiles>(x_part, one, other, a.side_bytes, lane, sums);
             } else {
               multiply_part<1>(x_part, one, other, a.side_bytes, lane, sums);
+              if (one_by_one && second) {
+                multiply_part<1, warp_tiles - 1>(x_part, other, other, a.side_bytes, lane, sums);
+              }
             }
           }
         }
@@ -268,6 +274,18 @@ class Kernel {
 
   // --- numbers ---
 
+  /// Pairs of E4M3, as bf16: the lower bytes of both halves of the word, or the upper ones. Bits go
+  /// where bf16 has its own; the exponent's bias is 120 more there. Exact.
+  template <bool upper>
+  __device__ static std::uint32_t e4m3_pair(std::uint32_t word) {
+    const std::uint32_t sign = upper ? word : word << 8;
+    const std::uint32_t magnitude = upper ? word >> 4 : word << 4;
+    const std::uint32_t pair = (sign & 0x80008000) | (magnitude & 0x07f007f0);
+    constexpr std::uint32_t power = 0x7b807b80;  // 2^120
+    std::uint32_t result;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(power));
+    return result;
+  }
   __device__ static std::uint32_t minus(std::uint32_t a, std::uint32_t b) {
     std::uint32_t result;
     asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
@@ -300,7 +318,10 @@ class Kernel {
   /// Pairs (low, high) of a step, as bf16.
   __device__ static void numbers_of(const Words& words, int step, std::uint32_t& low,
                                     std::uint32_t& high) {
-    if constexpr (bits == 8) {
+    if constexpr (e4m3) {
+      low = e4m3_pair<false>(words.at[step]);
+      high = e4m3_pair<true>(words.at[step]);
+    } else if constexpr (bits == 8) {
       const auto of_pair = [](std::uint32_t bytes) {
         return minus(with_magic(bytes, 0x007f007f), with_magic(bytes, 0x00800080));
       };
@@ -348,32 +369,67 @@ class Kernel {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
-  /// Of a warp's first tiles.
+  /// Of E4M3 sums of half a part are scaled and added in f32: weights are not rounded.
   template <int tiles>
+  __device__ static void load_numbers(const std::uint8_t* first, const std::uint8_t* second,
+                                      int side_stride, int half, int lane,
+                                      std::uint32_t (&numbers)[tiles][2][4],
+                                      float (&scales)[tiles][2]) {
+#pragma unroll
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
+        const Words words = load_words(from, half, lane);
+        scales[tile][side] = reinterpret_cast<const float*>(from + layout.number_bytes())[lane / 4];
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+          numbers_of(words, step, numbers[tile][step][side], numbers[tile][step][side + 2]);
+        }
+      }
+    }
+  }
+  __device__ static void add_scaled(float (&sums)[4], const float (&scales)[2],
+                                    const std::uint32_t (&numbers)[2][4],
+                                    const std::uint32_t (&b)[4]) {
+    float own[4] = {};
+    multiply_add(own, numbers[0], b[0], b[1]);
+    multiply_add(own, numbers[1], b[2], b[3]);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) sums[k] = __fmaf_rn(scales[k / 2], own[k], sums[k]);
+  }
+
+  /// Of a warp's tiles from `from_tile` on.
+  template <int tiles, int from_tile = 0>
   __device__ static void multiply_part(std::uint32_t x, const std::uint8_t* first,
                                        const std::uint8_t* second, int side_stride, int lane,
                                        float (&sums)[warp_tiles][row_blocks][4]) {
     // Where registers are few, loads may not move up.
-#pragma unroll(row_blocks >= 8 ? 1 : 2)
+#pragma unroll(row_blocks >= (e4m3 ? 6 : 8) ? 1 : 2)
     for (int half = 0; half < 2; ++half) {
       std::uint32_t weights[tiles][2][4];  // of two steps
+      [[maybe_unused]] float scales_of[tiles][2];
+      if constexpr (e4m3) {
+        load_numbers<tiles>(first, second, side_stride, half, lane, weights, scales_of);
+      } else {
 #pragma unroll
-      for (int tile = 0; tile < tiles; ++tile) {
+        for (int tile = 0; tile < tiles; ++tile) {
 #pragma unroll
-        for (int side = 0; side < 2; ++side) {
-          const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
-          const Words words = load_words(from, half, lane);
-          const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
-          Factors least{};
-          if constexpr (minima) {
-            least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
-          }
+          for (int side = 0; side < 2; ++side) {
+            const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
+            const Words words = load_words(from, half, lane);
+            const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
+            Factors least{};
+            if constexpr (minima) {
+              least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
+            }
 #pragma unroll
-          for (int step = 0; step < 2; ++step) {
-            std::uint32_t low, high;
-            numbers_of(words, step, low, high);
-            weights[tile][step][side] = weights_of(low, scales.at[step], least.at[step]);
-            weights[tile][step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
+            for (int step = 0; step < 2; ++step) {
+              std::uint32_t low, high;
+              numbers_of(words, step, low, high);
+              weights[tile][step][side] = weights_of(low, scales.at[step], least.at[step]);
+              weights[tile][step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
+            }
           }
         }
       }
@@ -385,11 +441,19 @@ class Kernel {
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
                      : "r"(x + row + vector));
-#pragma unroll
-        for (int step = 0; step < 2; ++step) {
+        if constexpr (e4m3) {
 #pragma unroll
           for (int tile = 0; tile < tiles; ++tile) {
-            multiply_add(sums[tile][block], weights[tile][step], b[2 * step], b[2 * step + 1]);
+            add_scaled(sums[from_tile + tile][block], scales_of[tile], weights[tile], b);
+          }
+        } else {
+#pragma unroll
+          for (int step = 0; step < 2; ++step) {
+#pragma unroll
+            for (int tile = 0; tile < tiles; ++tile) {
+              multiply_add(sums[from_tile + tile][block], weights[tile][step], b[2 * step],
+                           b[2 * step + 1]);
+            }
           }
         }
       }

@@ -21,6 +21,7 @@ class SidePacker {
         non_finite_(non_finite) {}
 
   void pack(std::int64_t output, const std::byte* row, std::byte* side) const {
+    if (layout_.e4m3()) return pack_e4m3(output, row, side);
     block_fields::Numbers numbers{};
     block_fields::Scales scales;
     for (std::int64_t first = 0; first < in_; first += shape_.numbers) {
@@ -41,6 +42,17 @@ class SidePacker {
  private:
   std::byte* part_of(std::byte* side, std::int64_t input) const {
     return side + input / packed_part * layout_.part_bytes();
+  }
+  void pack_e4m3(std::int64_t output, const std::byte* row, std::byte* side) const {
+    for (std::int64_t first = 0; first < in_; first += shape_.numbers, row += shape_.bytes) {
+      std::memcpy(part_of(side, first) + layout_.number_bytes() + output * 4, row, 4);
+      for (std::int64_t i = 0; i < shape_.numbers; ++i) {
+        put_number(side, output, first + i, std::to_integer<int>(row[4 + i]));
+      }
+      if (has_non_finite_scale(format_, {row, static_cast<std::size_t>(shape_.bytes)})) {
+        non_finite_ = true;
+      }
+    }
   }
   void put_number(std::byte* side, std::int64_t output, std::int64_t input, int number) const {
     const std::int64_t of_part = input % packed_part, step = of_part / 16, in_step = of_part % 16;
@@ -99,6 +111,8 @@ std::optional<PackedLayout> packed_layout(WeightFormat format) {
     case WeightFormat::q6_k:
     case WeightFormat::q3_k:
       return PackedLayout{8, 16, false};
+    case WeightFormat::fp8:
+      return PackedLayout{8, 64, false};
     case WeightFormat::q2_k:
     case WeightFormat::f32:
     case WeightFormat::f16:

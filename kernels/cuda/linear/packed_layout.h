@@ -4,7 +4,7 @@
 // Outputs go by sides of 8, inputs by parts of 64. A part of a side is
 //
 //   numbers  of 4 bits: [lane 32][half 2] words; of 8 bits: [lane 32][step 4] words
-//   scales   [output 8][64 / group] bf16, rounded to nearest even
+//   scales   [output 8][64 / group] bf16, rounded to nearest even; of E4M3 [output 8] f32
 //   minima   the same, where the format has them
 //
 // and a side is its parts, one behind the other. Lane 4 g + t has of output g, of each step of 16
@@ -13,9 +13,9 @@
 // pair i at bits 4 i of both halves. A word of 8-bit numbers has a step: bytes 0 and 2 are low,
 // bytes 1 and 3 high.
 //
-//   weight = scale number + minimum, rounded to bf16 once
+//   weight = scale number + minimum, rounded to bf16 once; of E4M3 scale number, not rounded
 //
-// Numbers of 4 bits without minima are kept 8 too large.
+// Numbers of 4 bits without minima are kept 8 too large. A group of 64 is of E4M3.
 #pragma once
 
 #include <atomic>
@@ -33,16 +33,17 @@ inline constexpr std::int64_t packed_part = 64;
 
 struct PackedLayout {
   std::int32_t bits = 4;    ///< of a number: 4 or 8
-  std::int32_t group = 32;  ///< inputs that share a scale: 16 or 32
+  std::int32_t group = 32;  ///< inputs that share a scale: 16, 32 or 64
   bool minima = false;
 
   bool operator==(const PackedLayout&) const = default;
   constexpr std::int32_t number_bytes() const {
     return static_cast<std::int32_t>(packed_side * packed_part) * bits / 8;
   }
+  constexpr bool e4m3() const { return group == packed_part; }
   /// Of scales, and of minima.
   constexpr std::int32_t scale_bytes() const {
-    return static_cast<std::int32_t>(packed_side * packed_part) / group * 2;
+    return static_cast<std::int32_t>(packed_side * packed_part) / group * (e4m3() ? 4 : 2);
   }
   constexpr std::int32_t part_bytes() const {
     return number_bytes() + scale_bytes() * (minima ? 2 : 1);
@@ -57,7 +58,7 @@ std::optional<PackedLayout> packed_layout(WeightFormat format);
 std::int64_t packed_bytes(const PackedLayout& layout, std::int64_t outputs, std::int64_t in);
 
 /// A part's bytes in that layout, made of the file's when they are read. They refer to `part`, and
-/// set `non_finite` if a scale or minimum is NaN or infinite.
+/// set `non_finite` if a scale or minimum, or a weight of E4M3, is NaN or infinite.
 HostBytes packed_bytes_of(const LinearPart& part, std::int64_t in, std::atomic<bool>& non_finite);
 
 }  // namespace coppice::cuda

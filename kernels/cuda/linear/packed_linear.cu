@@ -50,6 +50,7 @@ Launched kernel_of(const PackedLayout& layout, std::int32_t row_blocks) {
   if (layout.bits == 4) {
     return layout.minima ? kernel_of<4, 32, true>(row_blocks) : kernel_of<4, 32, false>(row_blocks);
   }
+  if (layout.e4m3()) return kernel_of<8, 64, false>(row_blocks);
   if (layout.group == 16) return kernel_of<8, 16, false>(row_blocks);
   return layout.minima ? kernel_of<8, 32, true>(row_blocks) : kernel_of<8, 32, false>(row_blocks);
 }
