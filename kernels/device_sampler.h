@@ -72,6 +72,7 @@ enum class DeviceFault : std::int32_t {
   accept_without_residual,      ///< every sibling judged by T / D
   draft_mass_not_renormalised,  ///< D' keeps the mass of rejected siblings
   target_softmax_of_residual,   ///< exp(R) normalised instead of R
+  certain_stay,                 ///< refused children from no distribution stay in R
   sums_miss_a_slice,            ///< moments of scores, and squares, without the row's first part
   // These show where a batch has several texts, of which the next one's is taken:
   neighbours_parameters,  ///< sampling parameters
@@ -127,6 +128,9 @@ struct JudgeBatch {
   std::span<const std::int32_t> rank;
   /// Row of the store with the D that this row's children were drawn from; -1: none.
   std::span<const std::int32_t> store;
+  /// Not 0: the row's token comes from no distribution (kernels/rejection_rule.h). Empty: none
+  /// does.
+  std::span<const std::uint8_t> certain = {};
 };
 
 struct DeviceVerdict {

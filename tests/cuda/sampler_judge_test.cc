@@ -99,6 +99,23 @@ class SamplerJudge : public testing::SamplerTest {
     return seen;
   }
 
+  // Some children come from no distribution after all; where all of a node's do, it may have no D.
+  void propose_some(Case& c) {
+    const std::size_t rows = c.tree.token.size();
+    c.tree.certain.assign(rows, 0);
+    std::vector<int> drawn(rows, 0);
+    for (std::size_t row = 1; row < rows; ++row) {
+      c.tree.certain[row] = random_() % 3 == 0 ? 1 : 0;
+      if (c.tree.certain[row] == 0) ++drawn[index_of(c.tree.parent[row])];
+    }
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (c.store[row] < 0 || drawn[row] > 0 || random_() % 2 == 0) continue;
+      c.store[row] = -1;
+      std::fill(c.tree.draft[row].probs.begin(), c.tree.draft[row].probs.end(), 0.0);
+      std::fill(c.tree.draft[row].error.begin(), c.tree.draft[row].error.end(), 0.0);
+    }
+  }
+
   PenaltyText text_of(const Case& c) const { return {c.counts, c.tree.token, c.tree.parent}; }
 
   // Draws level by level, so that a node's children come from its own row, as they would.
@@ -207,6 +224,7 @@ class SamplerJudge : public testing::SamplerTest {
     batch.depth = c.tree.depth;
     batch.rank = c.tree.rank;
     batch.store = c.store;
+    batch.certain = c.tree.certain;
     batch.penalty = &text;
     sampler.stage_judge(batch.batch());
     transfers_->send();
@@ -267,7 +285,8 @@ TEST_F(SamplerJudge, FollowsTheHostsRules) {
                                   {32003, 32000, 4}}) {
       const auto sampler = make_sampler(v.target, v.draft, most_rows, most_rows);
       for (int i = 0; i < v.cases; ++i) {
-        const Case c = make_case(*sampler, v.target, v.draft, random_params(rule), rule);
+        Case c = make_case(*sampler, v.target, v.draft, random_params(rule), rule);
+        if (i % 2 == 1) propose_some(c);
         compare(*sampler, c, tally, static_cast<std::int32_t>(random_() % 9));
         if (HasFatalFailure()) return;
       }
@@ -285,11 +304,12 @@ TEST_F(SamplerJudge, FollowsTheHostsRules) {
 // second and third siblings are often looked at.
 TEST_F(SamplerJudge, PlantedFaultsDiffer) {
   constexpr std::int32_t vocab = 8;
-  constexpr int trees = 1000, faults = static_cast<int>(DeviceFault::target_softmax_of_residual);
+  constexpr int trees = 1000, faults = static_cast<int>(DeviceFault::certain_stay);
   const auto sampler = make_sampler(vocab, vocab, most_rows, most_rows);
   int differing[faults + 1] = {};
   for (int i = 0; i < trees; ++i) {
-    const Case c = make_case(*sampler, vocab, vocab, {3.0}, DeviceNoise::sampled, 8);
+    Case c = make_case(*sampler, vocab, vocab, {3.0}, DeviceNoise::sampled, 8);
+    if (i % 2 == 1) propose_some(c);
     const JudgedPath expected = testing::reference_judge(c.tree);
     if (!expected.certain) continue;
     for (int fault = 0; fault <= faults; ++fault) {
@@ -354,7 +374,8 @@ TEST_F(SamplerJudge, PenaltyIsAppliedToTheLogits) {
                                c.tree.parent,
                                c.tree.depth,
                                c.tree.rank,
-                               c.store};
+                               c.store,
+                               {}};
   sampler->stage_judge(batch.batch());
   transfers_->send();
   const GuardedArray<float> logits(c.target_logits);

@@ -27,8 +27,9 @@ struct OneDraw : DrawText {
 struct OneTree : JudgeText {
   std::span<const TokenId> token;
   std::span<const std::int32_t> parent, depth, rank, store;
+  std::span<const std::uint8_t> certain;
   JudgeBatch batch() const {
-    return {{static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, store};
+    return {{static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, store, certain};
   }
 };
 

@@ -105,7 +105,9 @@ class Judge {
     Bounded scale, left{1.0, 0.0}, total{1.0, 0.0}, drawn;
     std::vector<double> weights = target.probs, errors = target.error;
     std::uint64_t rank = 0;
+    std::vector<std::size_t> out;  // refused tokens of no distribution
     for (const std::int32_t child : children_[at(row)]) {
+      const bool proposed = !tree_.certain.empty() && tree_.certain[at(child)] != 0;
       const std::size_t token = at(tree_.token[at(child)]);
       const Bounded t{target.probs[token], target.error[token]};
       const Bounded d{draft.probs[token], draft.error[token]};
@@ -114,14 +116,21 @@ class Judge {
       const double rest = total.value - drawn.value;
       const Bounded draft_left{std::max(rest, d.value), total.error + drawn.error + d.error};
       const double u = uniform(RandomStream::accept, tree_.key, node_key, rank++);
-      const double one = u * left.value * d.value, other = residual.value * draft_left.value;
-      const double slack = u * (left.error * d.value + left.value * d.error) +
-                           residual.error * draft_left.value + residual.value * draft_left.error;
+      // As if D were one-hot at the token.
+      const Bounded of_d = proposed ? Bounded{1.0, 0.0} : d;
+      const Bounded of_left = proposed ? Bounded{1.0, 0.0} : draft_left;
+      const double one = u * left.value * of_d.value, other = residual.value * of_left.value;
+      const double slack = u * (left.error * of_d.value + left.value * of_d.error) +
+                           residual.error * of_left.value + residual.value * of_left.error;
       if (std::abs(one - other) <= 1.01 * slack) path_.certain = false;
       if (one < other) return child;
-      scale.error += left.error / draft_left.value +
-                     left.value * draft_left.error / (draft_left.value * draft_left.value);
-      scale.value += left.value / draft_left.value;
+      if (proposed) {
+        out.push_back(token);
+      } else {
+        scale.error += left.error / draft_left.value +
+                       left.value * draft_left.error / (draft_left.value * draft_left.value);
+        scale.value += left.value / draft_left.value;
+      }
       drawn.value += d.value;
       drawn.error += d.error;
       left = total = {};
@@ -131,6 +140,10 @@ class Judge {
                     2e-7 * target.probs[i];
         weights[i] = std::max(0.0, target.probs[i] - c_d);
         if (weights[i] == 0.0 && target.probs[i] + errors[i] < c_d) errors[i] = 0.0;
+        // What was left out of a sum of floats leaves its rounding there.
+        const bool is_out = std::find(out.begin(), out.end(), i) != out.end();
+        if (is_out) left.error += 1.2e-7 * target.probs[i];
+        if (is_out) weights[i] = errors[i] = 0.0;
         left.value += weights[i];
         left.error += errors[i];
         total.value += draft.probs[i];

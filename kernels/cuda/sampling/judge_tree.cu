@@ -92,6 +92,31 @@ struct Judgement {
     return {child, child < 0 ? token : -1};
   }
 
+  /// Of the first `ranks` children those from no distribution: their mass in the residual,
+  __device__ double mass_of_refused(const NodeRows& rows, double scale, std::int32_t ranks) const {
+    const ResidualScale c(scale);
+    double mass = 0.0;
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      const std::int32_t token = ~judge.child_token[input.first_child + rank];
+      if (token < 0) continue;
+      const Quad t = rows.target_probs(token / 4), d = rows.draft_probs(token / 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (j == token % 4) mass = __dadd_rn(mass, static_cast<double>(c.weight(t.at[j], d.at[j])));
+      }
+    }
+    return mass;
+  }
+  /// and a bit for each that is among four tokens.
+  __device__ unsigned refused_in(std::int32_t group, std::int32_t ranks) const {
+    unsigned bits = 0;
+    for (std::int32_t rank = 0; rank < ranks; ++rank) {
+      const std::int32_t token = ~judge.child_token[input.first_child + rank];
+      if (token >= 0 && token / 4 == group) bits |= 1u << (token % 4);
+    }
+    return bits;
+  }
+
   /// Recursive rejection: kernels/rejection_rule.h, which holds the reasons.
   template <typename Rejection>
   __device__ RowOutcome reject(const NodeRows& rows) const {
@@ -100,8 +125,12 @@ struct Judgement {
     const double residual_uniform =
         uniform_at(RandomStream::residual, setting.key, input.node_key, 0);
     Rejection state(fault);
+    std::int32_t refused = 0;  // children, all of them, and whether any came from no distribution
+    bool certain_refused = false;
     for (std::int32_t rank = 0; rank < input.children; ++rank) {
-      const std::int32_t token = judge.child_token[input.first_child + rank];
+      const std::int32_t listed = judge.child_token[input.first_child + rank];
+      const bool certain = listed < 0;
+      const std::int32_t token = certain ? ~listed : listed;
       const auto target_prob = static_cast<double>(
           probability(rows.target_statistics, cleaned(rows.target.logits[token]), token));
       const auto draft_prob = static_cast<double>(
@@ -111,21 +140,33 @@ struct Judgement {
       const bool shared = fault == DeviceFault::siblings_share_uniform;
       const double u = uniform_at(RandomStream::accept, setting.key, input.node_key,
                                   shared ? 0 : static_cast<std::uint64_t>(rank));
-      if (state.accepts(u, target_prob, draft_prob)) {
+      if (certain ? state.accepts_certain(u, target_prob, draft_prob)
+                  : state.accepts(u, target_prob, draft_prob)) {
         return {judge.child_row[input.first_child + rank], -1};
       }
-      state.reject(draft_prob);
-      if (rank == 0) {
-        const ResidualMasses masses = residual_masses<true>(space, rows, state.scale);
-        state.note_masses(masses.residual, masses.draft);
+      if (certain) {
+        state.reject_certain(draft_prob);
+        certain_refused |= fault != DeviceFault::certain_stay;
       } else {
-        const ResidualMasses masses = residual_masses<false>(space, rows, state.scale);
-        state.note_masses(masses.residual, state.draft_total);
+        state.reject(draft_prob);
       }
+      ++refused;
+      ResidualMasses masses;
+      if (rank == 0) {
+        masses = residual_masses<true>(space, rows, state.scale);
+      } else {
+        masses = residual_masses<false>(space, rows, state.scale);
+        masses.draft = state.draft_total;
+      }
+      if (certain_refused) {
+        masses.residual = __dsub_rn(masses.residual, mass_of_refused(rows, state.scale, refused));
+      }
+      state.note_masses(masses.residual, masses.draft);
       if (!state.has_residual()) break;
     }
     TokenId bonus = -1;
-    if (state.scale > 0.0 && state.has_residual() && fault != DeviceFault::residual_is_target) {
+    if ((state.scale > 0.0 || certain_refused) && state.has_residual() &&
+        fault != DeviceFault::residual_is_target) {
       const ResidualScale c(state.scale);
       const bool exponential = fault == DeviceFault::target_softmax_of_residual;
       const float inverse_mass = __double2float_rn(__ddiv_rn(1.0, state.residual_left));
@@ -134,8 +175,10 @@ struct Judgement {
         Quad weights = {{0.0f, 0.0f, 0.0f, 0.0f}};
         if (!exponential && !any_of(t)) return weights;
         const Quad d = rows.draft_probs(group);
+        const unsigned out = certain_refused ? refused_in(group, refused) : 0u;
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
+          if ((out >> j & 1) != 0) continue;
           weights.at[j] = c.weight(t.at[j], d.at[j]);
           if (exponential && 4 * group + j < rows.target.width) {
             weights.at[j] = expf(__fmul_rn(weights.at[j], inverse_mass));

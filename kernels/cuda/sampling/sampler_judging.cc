@@ -5,6 +5,13 @@
 #include "kernels/cuda/sampling/sampler_parts.h"
 
 namespace coppice::cuda {
+namespace {
+
+bool is_certain(const JudgeBatch& batch, std::size_t row) {
+  return !batch.certain.empty() && batch.certain[row] != 0;
+}
+
+}  // namespace
 
 // Lists of children by rank, one after the other; node keys along the paths of ranks. A tree begins
 // with each root.
@@ -28,7 +35,9 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
       throw_failure(cat("CUDA sampler: row ", r, " of the tree has parent ", parent, ", token ",
                         batch.token[r], ", store row ", batch.store[r]));
     }
-    if (parent >= 0) ++inputs[parent].children;
+    if (parent < 0) continue;
+    ++inputs[parent].children;
+    if (!is_certain(batch, r)) inputs[parent].drawn_from = 1;
   }
   if (roots_.size() != batch.texts.size()) {
     throw_failure(cat("CUDA sampler: ", roots_.size(), " trees of ", batch.texts.size(), " texts"));
@@ -39,7 +48,7 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     std::fill_n(child_row + first, inputs[r].children, -1);
     first += inputs[r].children;
     const DeviceNoise rule = batch.texts[to_size(inputs[r].text)].rule;
-    const bool draft_needed = rule == DeviceNoise::sampled && inputs[r].children > 0;
+    const bool draft_needed = rule == DeviceNoise::sampled && inputs[r].drawn_from != 0;
     if (draft_needed && (inputs[r].store < 0 || plan_.common_vocab == 0)) {
       throw_failure(cat("CUDA sampler: row ", r, " has children, but no draft distribution"));
     }
@@ -57,7 +66,9 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     }
     inputs[r].node_key = child_node_key(parent.node_key, rank);
     child_row[parent.first_child + rank] = static_cast<std::int32_t>(r);
-    child_token[parent.first_child + rank] = batch.token[r];
+    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == DeviceNoise::sampled;
+    child_token[parent.first_child + rank] =
+        sampled && is_certain(batch, r) ? ~batch.token[r] : batch.token[r];
   }
 }
 
@@ -65,7 +76,7 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
   const std::size_t rows = batch.token.size(), texts = batch.texts.size();
   check_batch("judge", rows, texts);
   if (batch.parent.size() != rows || batch.depth.size() != rows || batch.rank.size() != rows ||
-      batch.store.size() != rows) {
+      batch.store.size() != rows || (!batch.certain.empty() && batch.certain.size() != rows)) {
     throw_failure("CUDA sampler: the arrays of trees differ in length");
   }
   judge_staged_ = 0;  // until all is well

@@ -148,7 +148,7 @@ struct JudgeInput {
   std::int32_t first_child = 0;  ///< of child_row and child_token
   std::int32_t children = 0;
   std::int32_t text = 0;
-  std::int32_t unused = 0;
+  std::int32_t drawn_from = 0;  ///< children of D are among them
 };
 
 struct JudgeView {
@@ -156,7 +156,8 @@ struct JudgeView {
   const SamplingSetting* settings = nullptr;  ///< [text capacity]
   const JudgeInput* rows = nullptr;           ///< [row capacity]
   const std::int32_t* child_row = nullptr;    ///< [row capacity] a row's children by rank
-  const std::int32_t* child_token = nullptr;  ///< [row capacity] likewise
+  /// [row capacity] likewise; of those from no distribution, ~token, where rejection judges.
+  const std::int32_t* child_token = nullptr;
   PenaltyView penalty;
 };
 
