@@ -50,11 +50,13 @@ class EnumeratedEngine {
       : engine_(Engine::load(options)), target_(options.target) {
     Engine::Impl& impl = inside(engine_);
     const auto vocab = impl.target.model->config().vocab_size;
-    impl.draft_runner =
-        std::make_unique<DraftRunner>(*impl.draft.model, *impl.draft.pool,
-                                      std::make_unique<HostDraftSampling<EnumeratedDecisions>>(
-                                          vocab, impl.draft.model->config().vocab_size, *impl.noise,
-                                          EnumeratedDecisions(enumeration_), 2));
+    if (impl.draft.model != nullptr) {
+      impl.draft_runner =
+          std::make_unique<DraftRunner>(*impl.draft.model, *impl.draft.pool,
+                                        std::make_unique<HostDraftSampling<EnumeratedDecisions>>(
+                                            vocab, impl.draft.model->config().vocab_size,
+                                            *impl.noise, EnumeratedDecisions(enumeration_), 2));
+    }
     judge_by(enumerated_rejection);
   }
 
@@ -108,6 +110,8 @@ class EnumeratedEngine {
     impl.rules.clear();
     impl.sharpness.clear();
     impl.outlooks.clear();
+    impl.lookups.clear();
+    impl.answers = AnswerIndex();
     impl.joint_sizes.reset();
     impl.steps = 0;
   }

@@ -22,6 +22,7 @@
 #include "engine/law_prices.h"
 #include "engine/lettered_pair.h"
 #include "engine/sequence_impl.h"
+#include "verify/planted_faults-inl.h"
 
 namespace coppice::testing {
 namespace {
@@ -85,6 +86,16 @@ Program one_text(std::string name, const GenerateOptions& options) {
             return TokenPath(engine.generate(std::vector<TokenId>{0}, options).tokens);
           },
           [](const TokenPath& path) { return after({0}, path); }, options.sampling};
+}
+
+// One text behind a prompt in which things occur twice.
+Program repetitive(std::string name, const GenerateOptions& options) {
+  const std::vector<TokenId> prompt = {0, 1, 2, 0, 1, 1, 0, 1};
+  return {std::move(name),
+          [options, prompt](Engine& engine) {
+            return TokenPath(engine.generate(prompt, options).tokens);
+          },
+          [prompt](const TokenPath& path) { return after(prompt, path); }, options.sampling};
 }
 
 // Two turns of two tokens, a prompt of one before each.
@@ -325,6 +336,39 @@ TEST_F(EnumeratedLaw, TextsSideBySide) {
   expect_law(engine, side_by_side(sampled(2), sampled(2, Dyspec{1}, 1)));
   expect_law(engine, twin(sampled(2), 0));
   expect_law(engine, twin(sampled(2), 1));
+}
+
+// Children that come from no distribution: beside the draft's, and alone.
+TEST_F(EnumeratedLaw, LookedUp) {
+  EnumeratedEngine engine(pair_.options());
+  const auto looked_up = [](std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+                            Lookup lookup = Lookup::text, std::uint64_t stream = 0) {
+    GenerateOptions options = sampled(tokens, std::move(speculation), stream);
+    options.lookup = lookup;
+    return options;
+  };
+  expect_law(engine, repetitive("looked up, by costs", looked_up(4)), 2);
+  expect_law(engine, repetitive("looked up, three nodes", looked_up(3, Dyspec{3})), 3);
+  expect_law(engine, repetitive("looked up, a threshold", looked_up(3, DyspecThreshold{0.2, 3})));
+  expect_law(engine, repetitive("looked up, a chain by costs", looked_up(4, Chain{})));
+  GenerateOptions penalty = looked_up(3, Dyspec{2});
+  penalty.sampling = penalised();
+  expect_law(engine, repetitive("looked up, penalised", penalty));
+  expect_law(engine, turns(looked_up(2)));
+  expect_law(engine, turns(looked_up(2, Dyspec{2}, Lookup::engine)));
+  expect_law(engine, side_by_side(looked_up(2), looked_up(2, Dyspec{}, Lookup::engine, 1)));
+  EngineOptions no_draft = pair_.options();
+  no_draft.draft.clear();
+  no_draft.cost_table.clear();
+  EnumeratedEngine alone(no_draft);
+  expect_law(alone, repetitive("no draft, three nodes", looked_up(4, Dyspec{3})), 3);
+  expect_law(alone, repetitive("no draft, a chain", looked_up(4, Chain{2})), 2);
+  expect_law(alone, repetitive("no draft, answers", looked_up(4, Dyspec{2}, Lookup::engine)), 2);
+  alone.judge_by([](const EnumeratedDecisions& decide) {
+    return make_faulty_rejection_rule(JudgingFault::residual_keeps_looked_up, decide);
+  });
+  expect_noticed(alone, repetitive("three nodes", looked_up(4, Dyspec{3})),
+                 "looked-up tokens stay in the residual");
 }
 
 TEST_F(EnumeratedLaw, ShortMemory) {

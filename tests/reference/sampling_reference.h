@@ -39,8 +39,8 @@ struct JudgedTree {
   DeviceNoise rule = DeviceNoise::sampled;
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent, depth, rank;
-  std::vector<Law> target, draft;     ///< by row; draft of rows with children, over target's tokens
-  std::vector<std::uint8_t> certain;  ///< by row: from no distribution; empty: none is
+  std::vector<Law> target, draft;  ///< by row; draft of rows with children, over target's tokens
+  std::vector<std::uint8_t> certain = {};  ///< by row: from no distribution; empty: none is
 };
 
 struct JudgedPath {

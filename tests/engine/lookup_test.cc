@@ -1,0 +1,165 @@
+// Drafts without a model, through the engine: the text is plain decoding's, with any policy, in
+// batches, beside a draft and alone.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "drafting/answer_index.h"
+#include "engine/batch_requests.h"
+#include "engine/pair.h"
+
+namespace coppice::testing {
+namespace {
+
+const char* const repetitive_prompt =
+    "Once upon a time there was a little dog named Tim. Tim had a red ball. Once upon a time there "
+    "was a little dog named Tim. Tim had a red ball. Once upon a time there was";
+
+GenerateOptions looked_up(coppice::Speculation speculation, Lookup lookup, bool coupled = false) {
+  GenerateOptions options;
+  options.max_new_tokens = 64;
+  options.ignore_eos = true;
+  options.logprobs = true;
+  options.seed = 5;
+  options.lookup = lookup;
+  options.speculation = std::move(speculation);
+  if (coupled) {
+    options.sampling.temperature = 0.7;
+    options.acceptance = Acceptance::coupled;
+  }
+  return options;
+}
+
+bool equal(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.token == b.token && a.logprob == b.logprob && a.top == b.top;
+}
+
+void expect_same(const Generation& found, const Generation& plain, const std::string& what) {
+  EXPECT_EQ(found.tokens, plain.tokens) << what;
+  ASSERT_EQ(found.logprobs.size(), plain.logprobs.size()) << what;
+  for (std::size_t i = 0; i < plain.logprobs.size() && !on_cuda(); ++i) {
+    ASSERT_TRUE(equal(found.logprobs[i], plain.logprobs[i])) << what << ", token " << i;
+  }
+}
+
+const std::vector<coppice::Speculation> takers = {Dyspec{}, Dyspec{12}, DyspecThreshold{0.1, 16},
+                                                  DyspecThreshold{}, Chain{}};
+
+TEST(Lookup, TextsAreThoseOfPlainDecoding) {
+  for (const bool with_draft : {true, false}) {
+    EngineOptions load = shipped_options();
+    if (!with_draft) load.draft.clear();
+    Engine engine = Engine::load(load);
+    for (const bool coupled : {false, true}) {
+      const Generation plain =
+          engine.generate(repetitive_prompt, looked_up(Plain{}, Lookup::none, coupled));
+      std::int64_t looked = 0, accepted = 0;
+      for (const auto& speculation : takers) {
+        for (const Lookup lookup : {Lookup::text, Lookup::engine}) {
+          const Generation found =
+              engine.generate(repetitive_prompt, looked_up(speculation, lookup, coupled));
+          const std::string what = name_of(speculation) + (with_draft ? "" : ", no draft");
+          if (on_cuda()) continue;  // near-ties of rounding are identity_test.cc's
+          expect_same(found, plain, what);
+          EXPECT_EQ(found.used.lookup, lookup) << what;
+          EXPECT_EQ(found.used.policy, name_of(speculation)) << what;
+          EXPECT_TRUE(with_draft || found.statistics.draft_passes == 0) << what;
+          looked += found.statistics.looked_up;
+          accepted += found.statistics.looked_up_accepted;
+        }
+      }
+      if (!on_cuda()) {
+        EXPECT_GT(accepted, 20) << with_draft << coupled;
+        EXPECT_GE(looked, accepted);
+      }
+    }
+  }
+}
+
+TEST(Lookup, BesideOthersToo) {
+  for (const bool with_draft : {true, false}) {
+    EngineOptions load = shipped_options();
+    if (!with_draft) load.draft.clear();
+    Engine engine = Engine::load(load);
+    std::vector<Request> requests;
+    for (int i = 0; i < 6; ++i) {
+      Request& request = requests.emplace_back();
+      request.prompt = repetitive_prompt + std::string(i % 2 == 0 ? " a" : " a big");
+      request.options = looked_up(i == 5 ? coppice::Speculation{Dyspec{8}} : Dyspec{},
+                                  i % 3 == 0 ? Lookup::none : Lookup::engine, i % 2 == 0);
+      request.options.stream = static_cast<std::uint64_t>(i);
+    }
+    const std::vector<Outcome> outcomes = engine.generate(requests);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Generation& found = only(outcomes[i]);
+      GenerateOptions plain = requests[i].options;
+      plain.speculation = Plain{};
+      plain.lookup = Lookup::none;
+      if (!on_cuda()) {
+        expect_same(found, engine.generate(requests[i].prompt, plain), std::to_string(i));
+      }
+    }
+  }
+}
+
+// A second text finds what the first one wrote.
+TEST(Lookup, EarlierAnswersAreFound) {
+  EngineOptions load = shipped_options();
+  load.draft.clear();
+  Engine engine = Engine::load(load);
+  const GenerateOptions options = looked_up(Chain{8}, Lookup::engine);
+  const Generation first = engine.generate("One day a bear went to", options);
+  const Generation again = engine.generate("One day a bear went to", options);
+  EXPECT_EQ(again.tokens, first.tokens);
+  EXPECT_LT(again.statistics.steps, first.statistics.steps / 2);
+  GenerateOptions own = options;
+  own.lookup = Lookup::text;
+  EXPECT_EQ(engine.generate("One day a bear went to", own).statistics.steps,
+            first.statistics.steps);
+}
+
+TEST(Lookup, IsRefusedWhereItHasNoPlace) {
+  Engine engine = Engine::load(shipped_options());
+  for (const coppice::Speculation& speculation :
+       {coppice::Speculation{Chain{4}}, coppice::Speculation{SpecInfer{}},
+        coppice::Speculation{Sequoia{8, 0, {}}}, coppice::Speculation{Dyspec{8, true}}}) {
+    try {
+      engine.generate(repetitive_prompt, looked_up(speculation, Lookup::text));
+      ADD_FAILURE() << name_of(speculation);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage);
+      EXPECT_NE(std::string(error.what()).find("lookup text"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(AnswerIndex, LeastRecentlyUsedAnswersLeave) {
+  AnswerIndex answers(36);
+  const auto answer = [](TokenId of) {
+    return std::vector<TokenId>{of, of + 1, of + 2, of + 3, of + 4, of + 5, of + 6, of + 7, of + 8};
+  };
+  const auto place_of = [&](TokenId token) -> std::int32_t {
+    const auto followers = answers.index().after(answers.index().then({}, token));
+    return followers.empty() ? -1 : followers[0].last;
+  };
+  for (const TokenId of : {100, 200, 300}) answers.add(answer(of));
+  ASSERT_GE(place_of(100), 0);
+  answers.note_use(place_of(100));
+  EXPECT_EQ(answers.version(), 0);
+  answers.add(answer(400));  // too many: 200 and 300 were used least recently
+  EXPECT_EQ(answers.version(), 1);
+  EXPECT_GE(place_of(100), 0);
+  EXPECT_GE(place_of(400), 0);
+  EXPECT_LT(place_of(200), 0);
+  for (TokenId of = 1000; of < 3000; of += 10) {
+    answers.add(answer(of));
+    ASSERT_LE(answers.index().size(), 36);
+  }
+  answers.add(std::vector<TokenId>(1000, 7));
+  EXPECT_LE(answers.index().size(), 41);
+}
+
+}  // namespace
+}  // namespace coppice::testing
