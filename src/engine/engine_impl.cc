@@ -47,6 +47,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   const MeasuredRows rows = measured_rows();
   // Without a draft nobody asks what its passes cost: the target stands in.
   const LoadedModel& drafting = draft.model != nullptr ? draft : target;
+  DeviceSampler* const drawing = draft.model != nullptr ? sampler.get() : nullptr;
   // A cut table is replaced, in its place, as soon as there is room for a better one.
   const auto are_found = [&] {
     return costs && !(costs->cut && can_measure_all(target, drafting, rows));
@@ -72,8 +73,8 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     folder = cost_cache_folder();
     key = cost_cache_key(options, target, drafting);
     kept = cached_costs(folder, key);
-    const TableCheck check = kept ? check_table(*kept, target, drafting, sampler.get(), rows, stop)
-                                  : TableCheck::differs;
+    const TableCheck check =
+        kept ? check_table(*kept, target, drafting, drawing, rows, stop) : TableCheck::differs;
     if (check != TableCheck::differs) found = kept;
     if (check == TableCheck::disturbed) correction.doubt_machine();
     if (check == TableCheck::holds && std::exchange(kept->doubts, 0) > 0) {
@@ -94,8 +95,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     if (are_found()) return &*costs;
     // The listener's texts may have taken the memory.
     if (!can_measure(target, drafting)) return costs ? &*costs : nullptr;
-    found =
-        measure_costs(target, drafting, sampler.get(), rows, SizingConstants::budget_seconds, stop);
+    found = measure_costs(target, drafting, drawing, rows, SizingConstants::budget_seconds, stop);
     if (!found) {
       if (tells) told_of_costs = false;
       return costs ? &*costs : nullptr;

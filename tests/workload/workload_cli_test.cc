@@ -181,7 +181,7 @@ TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
   expect_error("workload few-shot --prompt-tokens 0", 2, "--prompt-tokens 0: use 1");
   const std::string empty = folder("empty.txt");
   std::ofstream(empty).flush();
-  expect_error("workload few-shot '" + empty + "'", 2, "it is empty; give some text");
+  expect_error("workload few-shot '" + empty + "'", 2, "is empty; give some text");
   expect_error("workload speculation", 2, "name the file of records");
 }
 

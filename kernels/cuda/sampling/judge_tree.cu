@@ -69,6 +69,14 @@ __global__ void __launch_bounds__(slice_threads)
   }
 }
 
+/// Of a row whose every token is filtered: for a node without D.
+__device__ RowStatistics nothing_drafted() {
+  RowStatistics none;
+  none.cut_key = UINT32_MAX;
+  none.cut_id = -1;
+  return none;
+}
+
 /// One row's part of the judging; all threads of the block hold the same values.
 struct Judgement {
   const SamplingSetting& setting;
@@ -206,12 +214,12 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
   const SamplingSetting& setting = judge.settings[input.text];
   const Judgement row{setting, judge, input, space};
   if (setting.noise == DeviceNoise::sampled) {
-    // Without children D is not looked at; any row of the store then stands for it.
+    // Without a row of the store D is 0; no row's logits are then looked at.
     const std::int64_t store_row = row.input.store < 0 ? 0 : row.input.store;
     const float* const draft_logits = store.logits + store_row * store.stride;
     const NodeRows rows{Row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab),
                         statistics, Row(draft_logits, row.input.store < 0 ? 0 : store.vocab),
-                        row.input.store < 0 ? RowStatistics() : store.statistics[store_row]};
+                        row.input.store < 0 ? nothing_drafted() : store.statistics[store_row]};
     return row.reject<Rejection>(rows);
   }
   TokenId token = statistics.argmax;
