@@ -44,8 +44,9 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, const std::str
     if (node == 0) {
       std::snprintf(numbers, sizeof numbers, "%7s %7s %7s  ", "", "", "");
     } else {
-      std::snprintf(numbers, sizeof numbers, "%7.4f %7.4f %7.4f  ", n.draft_prob, n.value,
-                    n.target_prob);
+      char drafted[16] = "  found";  // no distribution proposed it
+      if (!n.looked_up) std::snprintf(drafted, sizeof drafted, "%7.4f", n.draft_prob);
+      std::snprintf(numbers, sizeof numbers, "%s %7.4f %7.4f  ", drafted, n.value, n.target_prob);
       accepted += n.accepted ? 1 : 0;
     }
     const std::string branch = node == 0 ? "" : (last ? "└─ " : "├─ ");
@@ -125,8 +126,9 @@ std::string as_dot(const Engine& engine, const JudgedTree& tree) {
     if (n.accepted && i > 0 && parent == last_accepted) last_accepted = i;
     char numbers[80] = "";
     if (i > 0) {
-      std::snprintf(numbers, sizeof numbers, "D %.2f  v %.2f  T %.2f", n.draft_prob, n.value,
-                    n.target_prob);
+      char drafted[16] = "found";
+      if (!n.looked_up) std::snprintf(drafted, sizeof drafted, "D %.2f", n.draft_prob);
+      std::snprintf(numbers, sizeof numbers, "%s  v %.2f  T %.2f", drafted, n.value, n.target_prob);
     }
     out +=
         dot_node(cat("n", i), dot_token(engine, n.token), numbers, n.accepted ? accepted_look : "");
@@ -151,7 +153,8 @@ std::string as_json(const Engine& engine, const JudgedTree& tree,
                      {"path_prob", n.path_prob},
                      {"value", n.value},
                      {"target_prob", n.target_prob},
-                     {"accepted", n.accepted}});
+                     {"accepted", n.accepted},
+                     {"looked_up", n.looked_up}});
   }
   return Json{{"nodes", nodes},
               {"bonus", tree.bonus},
@@ -177,7 +180,7 @@ int tree(const std::vector<std::string>& arguments) {
              "coppice tree: grow and judge one token tree after a prompt, and draw it\n\n"
              "Columns: the draft's probability of the token, the estimated acceptance of its\n"
              "position (DySpec), the target's probability. The accepted path is coloured\n"
-             "on a terminal, else marked by a star.\n",
+             "on a terminal, else marked by a star. \"found\": looked up, not drawn.\n",
              values)) {
     return 0;
   }
@@ -190,7 +193,9 @@ int tree(const std::vector<std::string>& arguments) {
   if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
-  if (engine_request.draft.empty()) throw_usage("tree needs a draft model; give --draft MODEL");
+  if (engine_request.draft.empty() && request.lookup == Lookup::none) {
+    throw_usage("tree needs a draft model; give --draft MODEL, or --lookup text");
+  }
   read_acceptance_vector(values, engine_request, request);
   tell_usual_acceptance(values, request);
   ProgressLine progress;

@@ -74,6 +74,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
     }
     node.accepted =
         n == 0 || std::find(path.begin(), path.end(), static_cast<std::int32_t>(n)) != path.end();
+    node.looked_up = tree.is_certain(static_cast<std::int32_t>(n));
     judged.nodes.push_back(node);
   }
   return judged;

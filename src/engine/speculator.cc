@@ -28,6 +28,8 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   by_costs_ = dynamic_cast<DyspecByCosts*>(policy_.get());
   if (!request.looks_up()) return;
   lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
+  // Sizes that repeat themselves start from the same chances.
+  if (request.costs == nullptr || !follows_the_clock()) return;
   const std::lock_guard lock(engine.mutex);
   lookup_->calibration().expect(engine.lookups[tenths_of_temperature()]);
 }

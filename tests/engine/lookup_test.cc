@@ -120,6 +120,21 @@ TEST(Lookup, EarlierAnswersAreFound) {
             first.statistics.steps);
 }
 
+// A seed and a size repeat a sampled text, whatever was written before.
+TEST(Lookup, FixedSizesRepeatThemselves) {
+  if (on_cuda()) GTEST_SKIP() << "passes of other shapes round otherwise there";
+  Engine engine = Engine::load(shipped_options());
+  GenerateOptions options = looked_up(Dyspec{12}, Lookup::text);
+  options.sampling.temperature = 0.8;
+  options.acceptance = Acceptance::rejection;
+  const Generation first = engine.generate(repetitive_prompt, options);
+  EXPECT_GT(first.statistics.looked_up, 0);
+  GenerateOptions other = options;
+  other.seed = 6;
+  engine.generate(repetitive_prompt, other);
+  EXPECT_EQ(engine.generate(repetitive_prompt, options).tokens, first.tokens);
+}
+
 TEST(Lookup, IsRefusedWhereItHasNoPlace) {
   Engine engine = Engine::load(shipped_options());
   for (const coppice::Speculation& speculation :
