@@ -670,7 +670,8 @@ TEST_F(Cli, LongCommandsSayHowFarTheyAre) {
       {"plan --ranks 4 --out '" + folder("more.json") + "'" + few, "writing prompts"},
       {"advise --no-check --no-cost-cache --acceptance-vector 0.5,0.2 --max-new-tokens 24" + tiny,
        "sampling speeds"},
-      {"audit --policy chain --tree-size 2 --acceptance rejection --samples 48 --compared-tokens "
+      // As many samples as take some time.
+      {"audit --policy chain --tree-size 2 --acceptance rejection --samples 2000 --compared-tokens "
        "4" +
            tiny,
        "planted fault 1 of 10: residual not renormalised"},
