@@ -10,34 +10,29 @@ void AnswerIndex::index(Answer& answer) {
   index_.append(-1);
 }
 
+// Those that were used last stay, as many as fit half of the room, in the order they had.
+void AnswerIndex::forget_half() {
+  std::sort(answers_.begin(), answers_.end(),
+            [](const Answer& a, const Answer& b) { return a.used > b.used; });
+  std::int32_t kept = 0;
+  const auto first_to_go =
+      std::find_if(answers_.begin(), answers_.end(), [&](const Answer& answer) {
+        kept += static_cast<std::int32_t>(answer.tokens.size()) + 1;
+        return kept > most_ / 2;
+      });
+  answers_.erase(first_to_go, answers_.end());
+  std::sort(answers_.begin(), answers_.end(),
+            [](const Answer& a, const Answer& b) { return a.begin < b.begin; });
+  index_ = SuffixIndex(2 * most_);
+  for (Answer& answer : answers_) index(answer);
+  ++version_;
+}
+
 void AnswerIndex::add(std::span<const TokenId> answer) {
   answer = answer.first(std::min(answer.size(), static_cast<std::size_t>(most_ / 2)));
   const auto tokens = static_cast<std::int32_t>(answer.size());
   if (tokens == 0) return;
-  if (index_.size() + tokens >= most_) {
-    std::vector<std::int64_t> used;
-    for (const Answer& old : answers_) used.push_back(old.used);
-    std::vector<std::size_t> order(answers_.size());
-    for (std::size_t a = 0; a < order.size(); ++a) order[a] = a;
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return used[a] > used[b]; });
-    std::int32_t kept = 0;
-    std::vector<char> stays(answers_.size(), 0);
-    for (const std::size_t a : order) {
-      kept += static_cast<std::int32_t>(answers_[a].tokens.size()) + 1;
-      if (kept > most_ / 2) break;
-      stays[a] = 1;
-    }
-    std::vector<Answer> left;
-    index_ = SuffixIndex(2 * most_);
-    for (std::size_t a = 0; a < answers_.size(); ++a) {
-      if (stays[a] == 0) continue;
-      left.push_back(std::move(answers_[a]));
-      index(left.back());
-    }
-    answers_ = std::move(left);
-    ++version_;
-  }
+  if (index_.size() + tokens >= most_) forget_half();
   answers_.push_back({{answer.begin(), answer.end()}, 0, ++uses_});
   index(answers_.back());
 }

@@ -29,6 +29,7 @@ class AnswerIndex {
     std::int64_t used = 0;
   };
   void index(Answer& answer);
+  void forget_half();
 
   std::int32_t most_;
   SuffixIndex index_;

@@ -22,11 +22,6 @@ class ChainPolicy final : public DraftPolicy {
     if (goes_on()) wanted_.push_back(node + 1);
   }
 
-  void begin(const GrowthLimits& limits, TokenId root) override {
-    DraftPolicy::begin(limits, root);
-    if (limits.proposer != nullptr) limits.proposer->begin();
-  }
-
  private:
   void propose_all(std::int32_t node) {
     const auto found =

@@ -62,7 +62,6 @@ class DyspecPolicy final : public DraftPolicy {
     placed_.clear();
     waiting_.clear();
     values_.reset();
-    if (limits.proposer != nullptr) limits.proposer->begin();
   }
 
   void take(DraftSource& source) override {
@@ -194,8 +193,7 @@ class DyspecPolicy final : public DraftPolicy {
       const Proposed found = proposal(position.parent, drawn ? drawn->token : -1);
       if (found.value > value) {
         propose(position, found, std::min(position.value, found.value));
-        if (limits_.proposer != nullptr)
-          waiting_[static_cast<std::size_t>(position.parent)] = drawn;
+        waiting_[static_cast<std::size_t>(position.parent)] = drawn;
       } else if (value < position.value) {
         position.value = value;
       }

@@ -34,7 +34,6 @@ void DyspecByCosts::begin(const GrowthLimits& limits, TokenId root) {
   proposed_.assign(1, {});
   proposals_.assign(1, -1);
   source_ = nullptr;
-  if (limits.proposer != nullptr) limits.proposer->begin();
   if (limits.common == nullptr) alone_.begin(limits.max_size);
   group().trees_.push_back(this);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "drafting/common_growth.h"
+#include "drafting/proposer.h"
 
 namespace coppice {
 namespace {
@@ -22,6 +23,7 @@ void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
   limits_ = limits;
   arena_.reset(root);
   wanted_.clear();
+  if (limits.proposer != nullptr) limits.proposer->begin();
   if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0) wanted_.push_back(0);
 }
 

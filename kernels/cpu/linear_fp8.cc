@@ -11,6 +11,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/store_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace coppice::cpu::HWY_NAMESPACE {
@@ -52,25 +53,6 @@ HWY_INLINE hn::Vec<Words> quad_at(const std::byte* at) {
 }
 HWY_INLINE Vector scales_at(const std::byte* at) {
   return hn::LoadU(Lanes(), reinterpret_cast<const float*>(at));
-}
-
-HWY_INLINE void store(const LinearProduct& p, std::int64_t row, std::int64_t column, Vector sum) {
-  const std::int64_t count = p.weights.out - column;
-  if (count <= 0) return;
-  float* const y = p.y + row * p.stride + column;
-  if (count >= kLanes) {
-    if (p.bias != nullptr) sum = hn::Add(sum, hn::LoadU(Lanes(), p.bias + column));
-    if (p.accumulate) sum = hn::Add(sum, hn::LoadU(Lanes(), y));
-    hn::StoreU(sum, Lanes(), y);
-    return;
-  }
-  HWY_ALIGN float sums[kLanes];
-  hn::Store(sum, Lanes(), sums);
-  for (std::int64_t j = 0; j < count; ++j) {
-    float total = sums[j];
-    if (p.bias != nullptr) total += p.bias[column + j];
-    y[j] = p.accumulate ? y[j] + total : total;
-  }
 }
 
 /// Rows [row, row + kRows) times kVectors vectors of outputs, from `column` of the block on.
@@ -119,7 +101,7 @@ HWY_NOINLINE void tile(const LinearProduct& p, std::int64_t row, std::int64_t bl
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(p, row + r, first + v * kLanes, sum[r][v]);
+    for (int v = 0; v < kVectors; ++v) store_sums(p, row + r, first + v * kLanes, sum[r][v]);
   }
 }
 

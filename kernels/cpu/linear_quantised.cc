@@ -21,6 +21,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/store_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 
@@ -372,24 +373,6 @@ HWY_INLINE Float scaled(Float products, const Pair& pair, float x_scale, float s
   return sum;
 }
 
-HWY_INLINE void store(const LinearProduct& p, std::int64_t row, std::int64_t column, Float sum) {
-  const std::int64_t count = p.weights.out - column;
-  float* const y = p.y + row * p.stride + column;
-  if (count >= kLanes) {
-    if (p.bias != nullptr) sum = hn::Add(sum, hn::LoadU(Floats(), p.bias + column));
-    if (p.accumulate) sum = hn::Add(sum, hn::LoadU(Floats(), y));
-    hn::StoreU(sum, Floats(), y);
-    return;
-  }
-  HWY_ALIGN float sums[kLanes];
-  hn::Store(sum, Floats(), sums);
-  for (std::int64_t j = 0; j < count; ++j) {
-    float total = sums[j];
-    if (p.bias != nullptr) total += p.bias[column + j];
-    y[j] = p.accumulate ? y[j] + total : total;
-  }
-}
-
 /// One row times a strip; `column` is its first output.
 template <PackedFormat kFormat>
 HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip,
@@ -433,7 +416,7 @@ HWY_NOINLINE void row_by_strip(const LinearProduct& p, const std::uint8_t* strip
         if constexpr (kFormat.scales_of_group() == 2) scale.template operator()<1>();
       }
     }
-    if (column + kLanes * part < p.weights.out) store(p, 0, column + kLanes * part, sum);
+    if (column + kLanes * part < p.weights.out) store_sums(p, 0, column + kLanes * part, sum);
   }
 }
 
@@ -632,8 +615,8 @@ void rows_by_strip(const LinearProduct& p, const Functions& f, const std::uint8_
   }
   for (std::int32_t r = 0; r < count; ++r) {
     for (int part = 0; part < kParts && column + kLanes * part < p.weights.out; ++part) {
-      store(p, first + r, column + kLanes * part,
-            hn::Load(Floats(), sums + r * strip_width + kLanes * part));
+      store_sums(p, first + r, column + kLanes * part,
+                 hn::Load(Floats(), sums + r * strip_width + kLanes * part));
     }
   }
 }

@@ -60,8 +60,7 @@ void SettledRequest::settle_rule(Engine::Impl& engine) {
   const std::lock_guard lock(engine.mutex);
   RuleChoice fixed;
   if (costs != nullptr && !engine.costs_are_saved) {
-    rules = &engine.rules[{options.speculation.index(),
-                           std::lround(10.0 * options.sampling.temperature)}];
+    rules = &engine.rules[{options.speculation.index(), tenths_of_temperature()}];
   }
   const std::int32_t most = engine.options.max_tree_size;
   double nodes = plan.size > 0 ? plan.size : most;
@@ -100,7 +99,7 @@ void SettledRequest::settle_sharpness(Engine::Impl& engine) {
   draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
   if (costs == nullptr || engine.costs_are_saved) return;
   const std::lock_guard lock(engine.mutex);
-  sharpness = &engine.sharpness[std::lround(10.0 * options.sampling.temperature)];
+  sharpness = &engine.sharpness[tenths_of_temperature()];
   draft.sharpness = sharpness->start(draft.sharpness);
 }
 
@@ -108,8 +107,7 @@ void SettledRequest::settle_outlook(Engine::Impl& engine) {
   if (costs == nullptr) return;
   const std::lock_guard lock(engine.mutex);
   outlook = &engine.outlooks
-                 .try_emplace({options.speculation.index(), draft.draw,
-                               std::lround(10.0 * options.sampling.temperature)},
+                 .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
                               draft.draw)
                  .first->second;
 }

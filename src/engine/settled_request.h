@@ -1,6 +1,8 @@
 // What one generation asks for, settled before its text is looked at.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <stop_token>
 
 #include "engine/engine_impl.h"
@@ -37,6 +39,10 @@ struct SettledRequest {
   /// Whether trees have looked-up children.
   bool looks_up() const { return options.lookup != Lookup::none; }
 
+  /// Under which what texts have taught is kept.
+  std::int64_t tenths_of_temperature() const {
+    return std::lround(10.0 * options.sampling.temperature);
+  }
   bool greedy() const { return options.sampling.temperature == 0.0; }
   DeviceNoise rule() const;
 

@@ -1,7 +1,6 @@
 #include "engine/speculator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <mutex>
 
 namespace coppice {
@@ -31,11 +30,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   // Sizes that repeat themselves start from the same chances.
   if (request.costs == nullptr || !follows_the_clock()) return;
   const std::lock_guard lock(engine.mutex);
-  lookup_->calibration().expect(engine.lookups[tenths_of_temperature()]);
-}
-
-std::int64_t Speculator::tenths_of_temperature() const {
-  return std::lround(10.0 * request_.options.sampling.temperature);
+  lookup_->calibration().expect(engine.lookups[request.tenths_of_temperature()]);
 }
 
 bool Speculator::can_follow(const SequenceState& state) const {
@@ -257,7 +252,7 @@ void Speculator::learn_pair(const Statistics& s) {
 void Speculator::leave_answer(std::span<const TokenId> answer) {
   if (!lookup_) return;
   const std::lock_guard lock(engine_.mutex);
-  engine_.lookups[tenths_of_temperature()].add(lookup_->calibration());
+  engine_.lookups[request_.tenths_of_temperature()].add(lookup_->calibration());
   if (request_.options.lookup == Lookup::engine) engine_.answers.add(answer);
 }
 

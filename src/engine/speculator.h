@@ -87,7 +87,6 @@ class Speculator {
   double draft_temperature() const;
 
  private:
-  std::int64_t tenths_of_temperature() const;
   /// A policy that wants nodes evaluated does so by the engine's draft, if there is one.
   bool can_go_without_draft() const {
     return lookup_ && (by_costs_ != nullptr || engine_.draft.model == nullptr);
