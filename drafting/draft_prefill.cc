@@ -75,7 +75,7 @@ bool DraftPrefill::add(DraftPrompt& prompt) {
   state.yield_draft();
   if (prompt.done()) return true;
   const std::int32_t before = state.draft_kv(), missing = state.length() - 1 - before;
-  const KvNode* const gap = state.fills_draft() ? state.base.draft_gap() : nullptr;
+  const CacheNode* const gap = state.fills_draft() ? state.base.draft_gap() : nullptr;
   const bool waits = gap != nullptr && std::any_of(parts_.begin(), parts_.end(),
                                                    [&](const Part& p) { return p.gap == gap; });
   if (waits) return true;

@@ -52,10 +52,10 @@ class DraftPrefill {
   DraftSampling& sampling_;
   struct Part {
     DraftPrompt* prompt;
-    std::int32_t before;  ///< tokens with KV before the pass
-    std::int32_t scored;  ///< of the rows, the last
-    const KvNode* gap;    ///< the first shared node that the rows fill; null: none
-    KvSlots slots;        ///< by row
+    std::int32_t before;   ///< tokens with KV before the pass
+    std::int32_t scored;   ///< of the rows, the last
+    const CacheNode* gap;  ///< the first shared node that the rows fill; null: none
+    KvSlots slots;         ///< by row
   };
   void keep(Part& part);
   std::vector<Part> parts_;

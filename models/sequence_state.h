@@ -8,8 +8,8 @@
 
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "models/kv/kv_forest.h"
 #include "models/kv/kv_slots.h"
+#include "models/kv/prefix_cache.h"
 
 namespace coppice {
 
@@ -18,16 +18,16 @@ struct SequenceState {
   /// pools outlive the text.
   SequenceState(std::int64_t vocab_size, KvPool& target, KvPool* draft)
       : target_slots(&target), draft_slots(draft), counts(vocab_size) {}
-  /// One that shares what it begins with. The forest outlives it.
-  SequenceState(std::int64_t vocab_size, KvForest& forest)
-      : base(forest),
-        target_slots(&forest.target_pool()),
-        draft_slots(forest.draft_pool()),
+  /// One that shares what it begins with. The cache outlives it.
+  SequenceState(std::int64_t vocab_size, PrefixCache& cache)
+      : base(cache),
+        target_slots(&cache.target_pool()),
+        draft_slots(cache.draft_pool()),
         counts(vocab_size) {}
 
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
   /// The end of what it shares: tokens [0, base.length()).
-  KvTip base;
+  CacheRef base;
   /// Its own KV slots of the tokens that follow. Both end before the last token, whose KV is
   /// written by the next verify pass, and the draft may lag further behind. In draft_slots
   /// `no_slot` stands for tokens that the draft skipped.
@@ -120,7 +120,7 @@ struct SequenceState {
     const std::int32_t from = base.length();
     // A step that failed may have left KV of tokens that it could not append.
     count = std::min(count, length());
-    if (base.forest() == nullptr || count <= from) return;
+    if (base.cache() == nullptr || count <= from) return;
     yield_draft();
     if (draft_from >= 0) {
       // The tree has the draft's KV without gaps.

@@ -30,7 +30,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   const std::lock_guard lock(engine.mutex);
   const DeviceScope scope(*engine.device);
   const std::int32_t wanted = state.length() + engine.options.max_tree_size;
-  engine.forest->evict({wanted, wanted});
+  engine.cache->evict({wanted, wanted});
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }

@@ -143,7 +143,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
         impl->sampler ? make_device_draft_sampling(*impl->sampler, batch_rows(options))
                       : make_host_draft_sampling(config.vocab_size, draft_vocab, *impl->noise));
   }
-  impl->forest = std::make_unique<KvForest>(*impl->target.pool, impl->draft.pool.get());
+  impl->cache = std::make_unique<PrefixCache>(*impl->target.pool, impl->draft.pool.get());
   impl->load_seconds = now_seconds() - start;
   return impl;
 }

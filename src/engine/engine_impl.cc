@@ -54,12 +54,12 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   };
   if (costs && !costs->cut) return &*costs;
   // What nobody uses makes room: for a better one only if that is enough.
-  const KvForest::Slots wanted{slots_to_measure_all(target, rows),
-                               slots_to_measure_all(drafting, rows)};
-  const KvForest::Slots idle = forest->counts().evictable;
+  const PrefixCache::Slots wanted{slots_to_measure_all(target, rows),
+                                  slots_to_measure_all(drafting, rows)};
+  const PrefixCache::Slots idle = cache->counts().evictable;
   const bool enough = target.pool->free_slots() + idle.target >= wanted.target &&
                       drafting.pool->free_slots() + idle.draft >= wanted.draft;
-  if (!costs || enough) forest->evict(wanted);
+  if (!costs || enough) cache->evict(wanted);
   if (are_found()) return &*costs;
   const double start = now_seconds();
   std::optional<CostTable> found;

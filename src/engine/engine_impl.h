@@ -23,7 +23,7 @@
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
-#include "models/kv/kv_forest.h"
+#include "models/kv/prefix_cache.h"
 #include "models/loaded_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
@@ -47,9 +47,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   ~Impl();
 
   EngineOptions options;
-  std::unique_ptr<Device> device;    ///< of both models
-  LoadedModel target, draft;         ///< draft.model is null for plain decoding only
-  std::unique_ptr<KvForest> forest;  ///< what texts share of both models' KV
+  std::unique_ptr<Device> device;      ///< of both models
+  LoadedModel target, draft;           ///< draft.model is null for plain decoding only
+  std::unique_ptr<PrefixCache> cache;  ///< what texts share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
@@ -110,7 +110,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
     return {target.model->config().vocab_size, *target.pool, draft.pool.get()};
   }
   /// One that shares its KV.
-  SequenceState new_shared_text() const { return {target.model->config().vocab_size, *forest}; }
+  SequenceState new_shared_text() const { return {target.model->config().vocab_size, *cache}; }
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens at all, a token outside the
   /// vocabulary, or a text that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;

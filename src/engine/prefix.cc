@@ -13,7 +13,7 @@ namespace coppice {
 struct __attribute__((visibility("hidden"))) Prefix::Impl {
   Engine::Impl& engine;
   std::vector<TokenId> tokens;
-  KvTip pin;
+  CacheRef pin;
 };
 
 namespace {
@@ -43,7 +43,7 @@ std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const Tok
       state.largest_token < engine.draft.model->config().vocab_size) {
     const std::lock_guard lock(engine.mutex);
     const DeviceScope scope(*engine.device);
-    engine.forest->evict({0, length});
+    engine.cache->evict({0, length});
     DraftPrompt prompt{&state};
     // Without slots the draft catches up later.
     static_cast<void>(engine.draft_runner->prefill(prompt));
@@ -81,7 +81,7 @@ Prefix Engine::prefix(std::span<const TokenId> tokens) {
 }
 
 CacheStatistics Engine::cache() const {
-  const KvForest::Counts counts = impl_->forest->counts();
+  const PrefixCache::Counts counts = impl_->cache->counts();
   CacheStatistics s;
   const auto slots = [](const KvPool* pool) {
     return pool == nullptr ? 0 : pool->layout().slots();
@@ -107,7 +107,7 @@ CacheStatistics Engine::cache() const {
 
 void Engine::drop_cache() {
   constexpr std::int32_t all = std::numeric_limits<std::int32_t>::max();
-  impl_->forest->evict({all, 0});
+  impl_->cache->evict({all, 0});
 }
 
 }  // namespace coppice

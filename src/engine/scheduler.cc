@@ -231,9 +231,9 @@ void Scheduler::admit() {
     TextRun& text = **at;
     text.state.find_shared();
     const std::int32_t more = lacks(text.state), wanted = lacking + more + headroom(running + 1);
-    const std::int32_t room = engine_.target_runner->free_slots() + engine_.forest->evictable();
+    const std::int32_t room = engine_.target_runner->free_slots() + engine_.cache->evictable();
     if (running > 0 && wanted > room) return text.state.base.rewind(0);
-    engine_.forest->evict({wanted, 0});
+    engine_.cache->evict({wanted, 0});
     for (auto passed = queue_.begin(); passed != at; ++passed) ++(*passed)->place.passed_over;
     queue_.erase(at);
     running_.push_back(&text);
@@ -258,8 +258,8 @@ std::vector<TextRun*>::iterator Scheduler::next_waiting() {
   std::int32_t most = 0;
   for (auto at = first; at != end; ++at) {
     const SequenceState& state = (*at)->state;
-    if (state.base.forest() == nullptr) continue;
-    const std::int32_t shared = engine_.forest->match(state.tokens);
+    if (state.base.cache() == nullptr) continue;
+    const std::int32_t shared = engine_.cache->match(state.tokens);
     if (shared > most) {
       most = shared;
       best = at;
@@ -271,7 +271,7 @@ std::vector<TextRun*>::iterator Scheduler::next_waiting() {
 // What the step may want, prompts in full, before its trees have to shrink: as soon as it is known
 // whose drafts begin. False: nothing was taken.
 bool Scheduler::evict() {
-  KvForest::Slots late, step;
+  PrefixCache::Slots late, step;
   lacking_.clear();
   gaps_.clear();
   for (const TextRun* const text : ready_) {
@@ -292,7 +292,7 @@ bool Scheduler::evict() {
     late.draft += gaps_.add(state, state.length() - awaited);
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
-  return engine_.forest->evict(
+  return engine_.cache->evict(
       {late.target + std::min(step.target, most), late.draft + std::min(step.draft, most)});
 }
 

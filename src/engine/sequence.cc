@@ -27,7 +27,7 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
 Sequence Sequence::fork() const {
   const SequenceClaim claim(*impl_);
   return in_words("fork", [&] {
-    const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.forest() != nullptr);
+    const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.cache() != nullptr);
     fork->state.take_text(impl_->state);
     return Sequence(fork);
   });

@@ -87,9 +87,9 @@ void TextRun::release_kv() {
 }
 
 bool TextRun::fold_copies() {
-  const KvForest* const forest = state.base.forest();
+  const PrefixCache* const cache = state.base.cache();
   const std::int32_t kv = state.target_kv();
-  if (forest == nullptr || std::min(forest->match(state.tokens), kv) <= state.base.length()) {
+  if (cache == nullptr || std::min(cache->match(state.tokens), kv) <= state.base.length()) {
     return false;
   }
   release_kv();

@@ -68,7 +68,7 @@ class KeptPrompt {
 
 /// All KV slots of both models are free, but for those that nobody uses.
 inline void expect_nothing_leaked(Engine& engine) {
-  inside(engine).forest->validate();
+  inside(engine).cache->validate();
   engine.drop_cache();
   for (const LoadedModel* model : {&inside(engine).target, &inside(engine).draft}) {
     EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());

@@ -64,7 +64,7 @@ class Machine {
     target_pool_ = std::make_unique<KvPool>(*device_, target_model_->kv_layout(4000, 16));
     draft_pool_ = std::make_unique<KvPool>(*device_, draft_model_->kv_layout(4000, 16));
     sampler_ = device_->make_sampler({vocab, vocab, most_rows, most_rows, most_texts});
-    forest = std::make_unique<KvForest>(*target_pool_, draft_pool_.get());
+    cache = std::make_unique<PrefixCache>(*target_pool_, draft_pool_.get());
     target = std::make_unique<TargetRunner>(*target_model_, *target_pool_);
     draft =
         std::make_unique<DraftRunner>(*draft_model_, *draft_pool_,
@@ -80,7 +80,7 @@ class Machine {
   }
   /// The same, sharing what others have computed; the rest of its prompt is computed and shared.
   SequenceState new_shared_text(const TextOfStep& request) const {
-    SequenceState state(vocab, *forest);
+    SequenceState state(vocab, *cache);
     for (const TokenId token : request.prompt) state.append(token);
     state.find_shared();
     DraftPrompt missing{&state, request.draft};
@@ -174,7 +174,7 @@ class Machine {
   NoiseCache noise_{vocab};
 
  public:
-  std::unique_ptr<KvForest> forest;  ///< of texts that share
+  std::unique_ptr<PrefixCache> cache;  ///< of texts that share
   std::unique_ptr<TargetRunner> target;
   std::unique_ptr<DraftRunner> draft;
   std::unique_ptr<TreeJudge> judge;

@@ -1,4 +1,4 @@
-#include "models/kv/kv_forest.h"
+#include "models/kv/prefix_cache.h"
 
 #include <algorithm>
 #include <iterator>
@@ -22,7 +22,7 @@ std::int32_t common(std::span<const TokenId> a, std::span<const TokenId> b) {
       a.begin());
 }
 
-KvNode* child_of(const KvNode& node, std::span<const TokenId> tokens) {
+CacheNode* child_of(const CacheNode& node, std::span<const TokenId> tokens) {
   if (tokens.empty()) return nullptr;
   const auto found = node.children.find(tokens.front());
   return found == node.children.end() ? nullptr : found->second.get();
@@ -41,74 +41,74 @@ bool with_memory(const Body& body) noexcept {
 
 }  // namespace
 
-// --- a tip ------------------------------------------------------------------------------------
+// --- a reference -------------------------------------------------------------------------------
 
-KvTip::KvTip(KvForest& forest) noexcept : forest_(&forest), node_(&forest.root_) {
-  const KvForest::Lock lock(forest.mutex_);
-  forest.enter(node_);
+CacheRef::CacheRef(PrefixCache& cache) noexcept : cache_(&cache), node_(&cache.root_) {
+  const PrefixCache::Lock lock(cache.mutex_);
+  cache.enter(node_);
 }
 
-KvTip::KvTip(KvTip&& other) noexcept { *this = std::move(other); }
+CacheRef::CacheRef(CacheRef&& other) noexcept { *this = std::move(other); }
 
-KvTip& KvTip::operator=(KvTip&& other) noexcept {
+CacheRef& CacheRef::operator=(CacheRef&& other) noexcept {
   if (this == &other) return *this;
   leave();
-  forest_ = std::exchange(other.forest_, nullptr);
+  cache_ = std::exchange(other.cache_, nullptr);
   node_ = std::exchange(other.node_, nullptr);
   length_ = std::exchange(other.length_, 0);
   draft_whole_ = std::exchange(other.draft_whole_, false);
   return *this;
 }
 
-void KvTip::leave() noexcept {
-  if (forest_ == nullptr) return;
-  const KvForest::Lock lock(forest_->mutex_);
-  forest_->leave(node_);
-  forest_ = nullptr;
+void CacheRef::leave() noexcept {
+  if (cache_ == nullptr) return;
+  const PrefixCache::Lock lock(cache_->mutex_);
+  cache_->leave(node_);
+  cache_ = nullptr;
 }
 
-KvTip KvTip::fork() const noexcept {
-  if (forest_ == nullptr) return {};
-  const KvForest::Lock lock(forest_->mutex_);
-  if (forest_->fault_ != ForestFault::fork_without_user) forest_->enter(node_);
-  KvTip other(forest_, node_, length_);
+CacheRef CacheRef::fork() const noexcept {
+  if (cache_ == nullptr) return {};
+  const PrefixCache::Lock lock(cache_->mutex_);
+  if (cache_->fault_ != CacheFault::fork_without_user) cache_->enter(node_);
+  CacheRef other(cache_, node_, length_);
   other.draft_whole_ = draft_whole_;
   return other;
 }
 
-void KvTip::advance(std::span<const TokenId> tokens, std::int32_t most) noexcept {
-  if (forest_ == nullptr || most <= length_) return;
-  const KvForest::Lock lock(forest_->mutex_);
+void CacheRef::advance(std::span<const TokenId> tokens, std::int32_t most) noexcept {
+  if (cache_ == nullptr || most <= length_) return;
+  const PrefixCache::Lock lock(cache_->mutex_);
   const auto from = static_cast<std::size_t>(length_);
-  forest_->move_tip(
-      *this, *forest_->advance(node_, tokens.subspan(from, static_cast<std::size_t>(most) - from)));
+  cache_->move_ref(
+      *this, *cache_->advance(node_, tokens.subspan(from, static_cast<std::size_t>(most) - from)));
 }
 
-std::int32_t KvTip::append(std::span<const TokenId> tokens, KvSlots& target,
-                           KvSlots& draft) noexcept {
-  if (forest_ == nullptr) return 0;
-  const KvForest::Lock lock(forest_->mutex_);
-  return forest_->append(*this, tokens, target, draft);
+std::int32_t CacheRef::append(std::span<const TokenId> tokens, KvSlots& target,
+                              KvSlots& draft) noexcept {
+  if (cache_ == nullptr) return 0;
+  const PrefixCache::Lock lock(cache_->mutex_);
+  return cache_->append(*this, tokens, target, draft);
 }
 
-void KvTip::rewind(std::int32_t length) noexcept {
-  if (forest_ == nullptr || length >= length_) return;
-  const KvForest::Lock lock(forest_->mutex_);
-  KvNode* node = node_;
+void CacheRef::rewind(std::int32_t length) noexcept {
+  if (cache_ == nullptr || length >= length_) return;
+  const PrefixCache::Lock lock(cache_->mutex_);
+  CacheNode* node = node_;
   while (node->begin > length) node = node->parent;
   // It ends at `length`, or the tokens from there on are its own.
   if (node->begin == length && node->parent != nullptr) node = node->parent;
   if (node->end() > length) {
-    KvNode* const upper = forest_->split(*node, length - node->begin);
+    CacheNode* const upper = cache_->split(*node, length - node->begin);
     node = upper != nullptr ? upper : node->parent;
   }
-  forest_->move_tip(*this, *node);
+  cache_->move_ref(*this, *node);
 }
 
-std::int32_t KvTip::draft_length() const noexcept {
-  if (draft_whole_ || forest_ == nullptr) return length_;
-  const KvForest::Lock lock(forest_->mutex_);
-  const KvNode* node = node_;
+std::int32_t CacheRef::draft_length() const noexcept {
+  if (draft_whole_ || cache_ == nullptr) return length_;
+  const PrefixCache::Lock lock(cache_->mutex_);
+  const CacheNode* node = node_;
   std::int32_t known = length_;
   for (; node != nullptr; node = node->parent) {
     if (!node->draft_is_whole()) known = node->begin + node->draft.size();
@@ -117,12 +117,12 @@ std::int32_t KvTip::draft_length() const noexcept {
   return known;
 }
 
-void KvTip::list_slots(bool of_target, std::vector<KvSlot>& slots) const {
-  if (forest_ == nullptr) return;
-  const KvForest::Lock lock(forest_->mutex_);
+void CacheRef::list_slots(bool of_target, std::vector<KvSlot>& slots) const {
+  if (cache_ == nullptr) return;
+  const PrefixCache::Lock lock(cache_->mutex_);
   const std::size_t before = slots.size();
   slots.resize(before + static_cast<std::size_t>(length_), no_slot);
-  for (const KvNode* node = node_; node != nullptr; node = node->parent) {
+  for (const CacheNode* node = node_; node != nullptr; node = node->parent) {
     const std::span<const KvSlot> own = (of_target ? node->target : node->draft).all();
     std::copy(own.begin(), own.end(),
               slots.begin() + static_cast<std::ptrdiff_t>(before) + node->begin);
@@ -130,22 +130,22 @@ void KvTip::list_slots(bool of_target, std::vector<KvSlot>& slots) const {
   while (slots.size() > before && slots.back() == no_slot) slots.pop_back();
 }
 
-const KvNode* KvTip::draft_gap() const noexcept {
-  if (draft_whole_ || forest_ == nullptr) return nullptr;
-  const KvForest::Lock lock(forest_->mutex_);
-  const KvNode* gap = nullptr;
-  for (const KvNode* node = node_; node != nullptr; node = node->parent) {
+const CacheNode* CacheRef::draft_gap() const noexcept {
+  if (draft_whole_ || cache_ == nullptr) return nullptr;
+  const PrefixCache::Lock lock(cache_->mutex_);
+  const CacheNode* gap = nullptr;
+  for (const CacheNode* node = node_; node != nullptr; node = node->parent) {
     if (!node->draft_is_whole()) gap = node;
   }
   return gap;
 }
 
-void KvTip::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) noexcept {
+void CacheRef::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) noexcept {
   const std::int32_t end = from + count;
   while (from < end && draft_gap() != nullptr) {
-    const KvForest::Lock lock(forest_->mutex_);
-    KvNode* gap = nullptr;
-    for (KvNode* node = node_; node != nullptr; node = node->parent) {
+    const PrefixCache::Lock lock(cache_->mutex_);
+    CacheNode* gap = nullptr;
+    for (CacheNode* node = node_; node != nullptr; node = node->parent) {
       if (!node->draft_is_whole()) gap = node;
     }
     if (gap == nullptr) break;  // another thread has filled it meanwhile
@@ -160,7 +160,7 @@ void KvTip::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) no
     if (!with_memory([&] { gap->draft.make_room(taken); })) break;
     gap->draft.keep(slots, 0, taken);
     slots.drop_front(taken);
-    forest_->counts_.shared.draft += taken;
+    cache_->counts_.shared.draft += taken;
     from += taken;
   }
   slots.drop_front(end - from);
@@ -168,17 +168,17 @@ void KvTip::fill_draft(KvSlots& slots, std::int32_t from, std::int32_t count) no
 
 // --- who uses what ----------------------------------------------------------------------------
 
-KvForest::KvForest(KvPool& target, KvPool* draft)
+PrefixCache::PrefixCache(KvPool& target, KvPool* draft)
     : target_(target), draft_(draft), root_(target, draft) {}
 
-std::int32_t KvForest::own_tips(const KvNode& node) const noexcept {
-  std::int32_t tips = node.users;
-  for (const auto& [token, child] : node.children) tips -= child->users;
-  return tips;
+std::int32_t PrefixCache::own_refs(const CacheNode& node) const noexcept {
+  std::int32_t refs = node.users;
+  for (const auto& [token, child] : node.children) refs -= child->users;
+  return refs;
 }
 
-// A tip more at the node.
-void KvForest::enter(KvNode* node) noexcept {
+// A reference more at the node.
+void PrefixCache::enter(CacheNode* node) noexcept {
   for (; node != nullptr; node = node->parent) {
     if (node->users++ > 0) continue;
     counts_.evictable.target -= node->target.size();
@@ -187,9 +187,9 @@ void KvForest::enter(KvNode* node) noexcept {
   }
 }
 
-void KvForest::leave(KvNode* node) noexcept {
+void PrefixCache::leave(CacheNode* node) noexcept {
   ++clock_;
-  KvNode* const last = node;
+  CacheNode* const last = node;
   for (; node != nullptr; node = node->parent) {
     node->used = clock_;
     if (--node->users > 0) continue;
@@ -202,34 +202,34 @@ void KvForest::leave(KvNode* node) noexcept {
 
 // Among those used before. What was used last is found at once, and so is what has become a leaf,
 // as it was used when its child was.
-void KvForest::make_idle(KvNode& node) noexcept {
+void PrefixCache::make_idle(CacheNode& node) noexcept {
   if (node.parent == nullptr) return;
   auto at = idle_.end();
   if (!idle_.empty() && idle_.back()->used > node.used) {
     at = std::find_if(idle_.begin(), idle_.end(),
-                      [&](const KvNode* other) { return other->used > node.used; });
+                      [&](const CacheNode* other) { return other->used > node.used; });
   }
   idle_.splice(at, node.idle);
 }
 
 // First where it goes, so that nothing on the way loses its last user.
-void KvForest::move_tip(KvTip& tip, KvNode& to) noexcept {
-  KvNode* const from = tip.node_;
+void PrefixCache::move_ref(CacheRef& ref, CacheNode& to) noexcept {
+  CacheNode* const from = ref.node_;
   if (from == &to) return;
-  tip.node_ = &to;
-  tip.length_ = to.end();
-  tip.draft_whole_ = false;
+  ref.node_ = &to;
+  ref.length_ = to.end();
+  ref.draft_whole_ = false;
   enter(&to);
   leave(from);
 }
 
 // --- the tree ---------------------------------------------------------------------------------
 
-std::int32_t KvForest::match(std::span<const TokenId> tokens) const noexcept {
+std::int32_t PrefixCache::match(std::span<const TokenId> tokens) const noexcept {
   const Lock lock(mutex_);
-  const KvNode* node = &root_;
+  const CacheNode* node = &root_;
   std::span<const TokenId> left = tokens;
-  while (const KvNode* const child = child_of(*node, left)) {
+  while (const CacheNode* const child = child_of(*node, left)) {
     const std::int32_t same = common(child->tokens, left);
     left = left.subspan(static_cast<std::size_t>(same));
     if (same < child->size()) break;
@@ -239,11 +239,11 @@ std::int32_t KvForest::match(std::span<const TokenId> tokens) const noexcept {
 }
 
 // The end of the longest match.
-KvNode* KvForest::advance(KvNode* from, std::span<const TokenId> tokens) noexcept {
-  while (KvNode* const child = child_of(*from, tokens)) {
+CacheNode* PrefixCache::advance(CacheNode* from, std::span<const TokenId> tokens) noexcept {
+  while (CacheNode* const child = child_of(*from, tokens)) {
     const std::int32_t same = common(child->tokens, tokens);
     if (same < child->size()) {
-      KvNode* const upper = split(*child, same);
+      CacheNode* const upper = split(*child, same);
       return upper != nullptr ? upper : from;
     }
     tokens = tokens.subspan(static_cast<std::size_t>(same));
@@ -252,30 +252,30 @@ KvNode* KvForest::advance(KvNode* from, std::span<const TokenId> tokens) noexcep
   return from;
 }
 
-std::int32_t KvForest::append(KvTip& tip, std::span<const TokenId> tokens, KvSlots& target,
-                              KvSlots& draft) noexcept {
+std::int32_t PrefixCache::append(CacheRef& ref, std::span<const TokenId> tokens, KvSlots& target,
+                                 KvSlots& draft) noexcept {
   std::span<const TokenId> left = tokens;
   draft.cut(draft.leading());  // what follows a hole was computed without what it stands for
   while (!left.empty()) {
-    KvNode& node = *tip.node_;
-    if (KvNode* child = child_of(node, left)) {
+    CacheNode& node = *ref.node_;
+    if (CacheNode* child = child_of(node, left)) {
       const std::int32_t same = common(child->tokens, left);
       if (same < child->size()) child = split(*child, same);
       if (child == nullptr) break;
       fold(*child, target, draft);
-      move_tip(tip, *child);
+      move_ref(ref, *child);
       left = left.subspan(static_cast<std::size_t>(same));
       continue;
     }
     const bool alone = node.parent != nullptr && node.users == 1 && node.children.empty();
     if (alone) {
       if (!grow(node, left, target, draft)) break;
-      tip.length_ = node.end();
-      tip.draft_whole_ = false;
+      ref.length_ = node.end();
+      ref.draft_whole_ = false;
     } else {
-      KvNode* const child = add_child(node, left, target, draft);
+      CacheNode* const child = add_child(node, left, target, draft);
       if (child == nullptr) break;
-      move_tip(tip, *child);
+      move_ref(ref, *child);
     }
     left = {};
   }
@@ -283,7 +283,7 @@ std::int32_t KvForest::append(KvTip& tip, std::span<const TokenId> tokens, KvSlo
 }
 
 // What the node has already goes back; the draft's it may lack.
-void KvForest::fold(KvNode& node, KvSlots& target, KvSlots& draft) noexcept {
+void PrefixCache::fold(CacheNode& node, KvSlots& target, KvSlots& draft) noexcept {
   const std::int32_t size = node.size();
   target.drop_front(size);
   const std::int32_t given = std::min(size, draft.size()), had = node.draft.size();
@@ -296,9 +296,9 @@ void KvForest::fold(KvNode& node, KvSlots& target, KvSlots& draft) noexcept {
   draft.drop_front(given);
 }
 
-// Of a leaf that has one tip.
-bool KvForest::grow(KvNode& node, std::span<const TokenId> tokens, KvSlots& target,
-                    KvSlots& draft) noexcept {
+// Of a leaf that has one reference.
+bool PrefixCache::grow(CacheNode& node, std::span<const TokenId> tokens, KvSlots& target,
+                       KvSlots& draft) noexcept {
   const std::int32_t count = length_of(tokens), given = std::min(count, draft.size());
   const bool follows = node.draft_is_whole();
   const bool room = with_memory([&] {
@@ -323,11 +323,11 @@ bool KvForest::grow(KvNode& node, std::span<const TokenId> tokens, KvSlots& targ
 }
 
 // Null without memory. Nobody is at the child.
-KvNode* KvForest::add_child(KvNode& node, std::span<const TokenId> tokens, KvSlots& target,
-                            KvSlots& draft) noexcept {
-  KvNode* child = nullptr;
+CacheNode* PrefixCache::add_child(CacheNode& node, std::span<const TokenId> tokens, KvSlots& target,
+                                  KvSlots& draft) noexcept {
+  CacheNode* child = nullptr;
   if (!with_memory([&] {
-        auto fresh = std::make_unique<KvNode>(target_, draft_);
+        auto fresh = std::make_unique<CacheNode>(target_, draft_);
         fresh->tokens.reserve(tokens.size());
         fresh->target.make_room(length_of(tokens));
         fresh->draft.make_room(length_of(tokens));
@@ -352,13 +352,13 @@ KvNode* KvForest::add_child(KvNode& node, std::span<const TokenId> tokens, KvSlo
   return child;
 }
 
-// Cuts a node in two. The lower part is the node itself, where tips and children stay; returns the
+// Cuts a node in two. The lower part is the node itself, where refs and children stay; returns the
 // upper one, null without memory.
-KvNode* KvForest::split(KvNode& node, std::int32_t at) noexcept {
-  std::unique_ptr<KvNode> upper;
+CacheNode* PrefixCache::split(CacheNode& node, std::int32_t at) noexcept {
+  std::unique_ptr<CacheNode> upper;
   const std::int32_t drafted = std::min(at, node.draft.size());
   if (!with_memory([&] {
-        upper = std::make_unique<KvNode>(target_, draft_);
+        upper = std::make_unique<CacheNode>(target_, draft_);
         upper->tokens.assign(node.tokens.begin(), node.tokens.begin() + at);
         upper->target.make_room(at);
         upper->draft.make_room(drafted);
@@ -366,27 +366,27 @@ KvNode* KvForest::split(KvNode& node, std::int32_t at) noexcept {
       })) {
     return nullptr;
   }
-  KvNode* const result = upper.get();
+  CacheNode* const result = upper.get();
   result->parent = node.parent;
   result->begin = node.begin;
   result->users = node.users;
   result->used = node.used;
   result->lacked = node.lacked;
   result->lacking_texts = node.lacking_texts;
-  if (fault_ == ForestFault::stale_slots) {
+  if (fault_ == CacheFault::stale_slots) {
     result->target.keep(node.target, node.size() - at, node.size());
     node.target.cut(node.size() - at);
   } else {
     result->target.keep(node.target, 0, at);
     node.target.drop_front(at);
   }
-  if (fault_ == ForestFault::split_shares_slot) {
+  if (fault_ == CacheFault::split_shares_slot) {
     result->target.cut(at - 1);
     result->target.share(node.target, 0);
   }
   result->draft.keep(node.draft, 0, drafted);
   node.draft.drop_front(drafted);
-  if (fault_ != ForestFault::stale_split) {
+  if (fault_ != CacheFault::stale_split) {
     node.tokens.erase(node.tokens.begin(), node.tokens.begin() + at);
   } else {
     node.tokens.resize(node.tokens.size() - static_cast<std::size_t>(at));
@@ -394,19 +394,19 @@ KvNode* KvForest::split(KvNode& node, std::int32_t at) noexcept {
   node.begin += at;
   node.parent = result;
   // The node's owner among its former siblings changes hands.
-  std::unique_ptr<KvNode>& among = result->parent->children.find(result->tokens.front())->second;
-  std::unique_ptr<KvNode>& below = result->children.begin()->second;
+  std::unique_ptr<CacheNode>& among = result->parent->children.find(result->tokens.front())->second;
+  std::unique_ptr<CacheNode>& below = result->children.begin()->second;
   below = std::exchange(among, std::move(upper));
   ++counts_.nodes;
   return result;
 }
 
-// A node that no tip ends at, and that has one child, which was last used together with it, becomes
-// one with that: the child stays, where tips and children are. Not if it would lose the draft's KV,
-// and not without memory.
-void KvForest::join_with_child(KvNode& node) noexcept {
+// A node that no reference ends at, and that has one child, which was last used together with it,
+// becomes one with that: the child stays, where refs and children are. Not if it would lose the
+// draft's KV, and not without memory.
+void PrefixCache::join_with_child(CacheNode& node) noexcept {
   if (node.parent == nullptr || node.children.size() != 1) return;
-  KvNode& child = *node.children.begin()->second;
+  CacheNode& child = *node.children.begin()->second;
   if (child.users != node.users || child.used != node.used) return;
   if (child.draft.size() > 0 && !node.draft_is_whole()) return;
   if (!with_memory([&] {
@@ -427,47 +427,47 @@ void KvForest::join_with_child(KvNode& node) noexcept {
   node.draft.cut(0);
   child.begin = node.begin;
   child.parent = node.parent;
-  std::unique_ptr<KvNode>& among = node.parent->children.find(child.tokens.front())->second;
-  std::unique_ptr<KvNode> old = std::move(among);
+  std::unique_ptr<CacheNode>& among = node.parent->children.find(child.tokens.front())->second;
+  std::unique_ptr<CacheNode> old = std::move(among);
   among = std::move(old->children.begin()->second);
   --counts_.nodes;
 }
 
 // --- short of slots ---------------------------------------------------------------------------
 
-bool KvForest::evict(const Slots& wanted) noexcept {
+bool PrefixCache::evict(const Slots& wanted) noexcept {
   const Lock lock(mutex_);
   bool taken = false;
   const auto lacking = [&] {
     return std::max(wanted.target - target_.free_slots(),
                     draft_ == nullptr ? 0 : wanted.draft - draft_->free_slots());
   };
-  if (fault_ == ForestFault::evicts_pinned && lacking() > 0) {
-    KvNode* leaf = &root_;
+  if (fault_ == CacheFault::evicts_pinned && lacking() > 0) {
+    CacheNode* leaf = &root_;
     while (!leaf->children.empty()) leaf = leaf->children.begin()->second.get();
     if (leaf != &root_ && leaf->users > 0) leaf->target.cut(0);
   }
   while (!idle_.empty()) {
     const std::int32_t more = lacking();
     if (more <= 0) break;
-    KvNode& leaf = *idle_.front();
+    CacheNode& leaf = *idle_.front();
     cut_leaf(leaf, std::max(0, leaf.size() - more));
     taken = true;
   }
   return taken;
 }
 
-void KvForest::cut_leaf(KvNode& leaf, std::int32_t size) noexcept {
+void PrefixCache::cut_leaf(CacheNode& leaf, std::int32_t size) noexcept {
   const std::int32_t target = leaf.target.size(), draft = leaf.draft.size();
   leaf.target.cut(size);
-  if (fault_ != ForestFault::draft_outlives_target) leaf.draft.cut(size);
+  if (fault_ != CacheFault::draft_outlives_target) leaf.draft.cut(size);
   counts_.evicted_tokens += leaf.size() - size;
   for (Slots* const slots : {&counts_.shared, &counts_.evictable}) {
     slots->target -= target - leaf.target.size();
     slots->draft -= draft - leaf.draft.size();
   }
   if (size > 0) return leaf.tokens.resize(static_cast<std::size_t>(size));
-  KvNode& parent = *leaf.parent;
+  CacheNode& parent = *leaf.parent;
   idle_.erase(leaf.place);
   --counts_.nodes;
   parent.children.erase(parent.children.find(leaf.tokens.front()));
@@ -475,19 +475,19 @@ void KvForest::cut_leaf(KvNode& leaf, std::int32_t size) noexcept {
   join_with_child(parent);
 }
 
-std::int32_t KvForest::evictable() const noexcept {
+std::int32_t PrefixCache::evictable() const noexcept {
   const Lock lock(mutex_);
   return counts_.evictable.target;
 }
 
-KvForest::Counts KvForest::counts() const noexcept {
+PrefixCache::Counts PrefixCache::counts() const noexcept {
   const Lock lock(mutex_);
   return counts_;
 }
 
 // --- invariants -------------------------------------------------------------------------------
 
-void KvForest::validate() const {
+void PrefixCache::validate() const {
   const Lock lock(mutex_);
   Counts found;
   std::int64_t idle = 0;
@@ -504,11 +504,12 @@ void KvForest::validate() const {
   require(found.nodes == counts_.nodes, "nodes are miscounted");
   require(idle == std::ssize(idle_), "a node that is no leaf, or has users, waits for eviction");
   require(std::is_sorted(idle_.begin(), idle_.end(),
-                         [](const KvNode* a, const KvNode* b) { return a->used < b->used; }),
+                         [](const CacheNode* a, const CacheNode* b) { return a->used < b->used; }),
           "leaves are out of order");
 }
 
-void KvForest::validate(const KvNode& node, Counts& found, std::int64_t& idle, Owned& owned) const {
+void PrefixCache::validate(const CacheNode& node, Counts& found, std::int64_t& idle,
+                           Owned& owned) const {
   const auto require = [&](bool right, const char* what) {
     if (!right)
       throw_failure(cat("KV tree: node at ", node.begin, " of ", node.size(), ": ", what));
@@ -519,7 +520,7 @@ void KvForest::validate(const KvNode& node, Counts& found, std::int64_t& idle, O
           "a token lacks the target's slot");
   require(node.draft.size() <= node.size() && node.draft.leading() == node.draft.size(),
           "the draft's slots are not those of its first tokens");
-  require(own_tips(node) >= 0, "fewer users than its children");
+  require(own_refs(node) >= 0, "fewer users than its children");
   const bool waits = node.children.empty() && node.users == 0 && !is_root;
   require(node.idle.empty() == waits,
           "a leaf without users does not wait for eviction, or another");

@@ -12,24 +12,24 @@
 
 namespace coppice {
 
-struct KvNode {
-  KvNode(KvPool& target_pool, KvPool* draft_pool)
+struct CacheNode {
+  CacheNode(KvPool& target_pool, KvPool* draft_pool)
       : target(&target_pool), draft(draft_pool), place(idle.insert(idle.end(), this)) {}
-  KvNode(const KvNode&) = delete;
-  KvNode& operator=(const KvNode&) = delete;
+  CacheNode(const CacheNode&) = delete;
+  CacheNode& operator=(const CacheNode&) = delete;
 
-  KvNode* parent = nullptr;     ///< null: the root, the only one without tokens
+  CacheNode* parent = nullptr;  ///< null: the root, the only one without tokens
   std::vector<TokenId> tokens;  ///< on the edge to it
   /// Of these, each with one. The draft's are those of the first tokens, or of none if the parent
   /// lacks some.
   KvSlots target, draft;
-  std::map<TokenId, std::unique_ptr<KvNode>> children;  ///< by their first token
-  std::int32_t begin = 0;                               ///< place of its first token in a text
-  std::int32_t users = 0;                               ///< tips at it and below it
-  std::uint64_t used = 0;                               ///< when a tip left it or one below it
-  /// Its own entry while it is not in the forest's list of leaves without users.
-  std::list<KvNode*> idle;
-  const std::list<KvNode*>::iterator place;  ///< in either list
+  std::map<TokenId, std::unique_ptr<CacheNode>> children;  ///< by their first token
+  std::int32_t begin = 0;                                  ///< place of its first token in a text
+  std::int32_t users = 0;                                  ///< refs at it and below it
+  std::uint64_t used = 0;  ///< when a reference left it or one below it
+  /// Its own entry while it is not in the cache's list of leaves without users.
+  std::list<CacheNode*> idle;
+  const std::list<CacheNode*>::iterator place;  ///< in either list
   // Of the pass that is being laid out (models/kv/pass_layout.h):
   std::uint64_t pass = 0;
   std::int32_t first_text = 0;

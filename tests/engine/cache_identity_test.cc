@@ -236,14 +236,14 @@ void compare(const std::vector<Deed>& deeds, Engine& plain, Totals& totals) {
   }
 }
 
-struct ForestCase {
+struct CacheCase {
   Rule rule;
   bool scarce;  ///< two authors in memory for few texts; else four in memory for all
 };
 
-class ForestIdentity : public ::testing::TestWithParam<ForestCase> {
+class CacheIdentity : public ::testing::TestWithParam<CacheCase> {
  protected:
-  ForestIdentity() {
+  CacheIdentity() {
     load_.kv_tokens = GetParam().scarce ? 420 : 8192;
     load_.max_tree_size = 16;
     EngineOptions plain = load_;
@@ -292,14 +292,14 @@ class ForestIdentity : public ::testing::TestWithParam<ForestCase> {
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    Rules, ForestIdentity,
-    ::testing::Values(ForestCase{Rule::greedy, false}, ForestCase{Rule::coupled, false},
-                      ForestCase{Rule::greedy, true}, ForestCase{Rule::coupled, true}),
+    Rules, CacheIdentity,
+    ::testing::Values(CacheCase{Rule::greedy, false}, CacheCase{Rule::coupled, false},
+                      CacheCase{Rule::greedy, true}, CacheCase{Rule::coupled, true}),
     [](const auto& given) {
       return std::string(name_of(given.param.rule)) + (given.param.scarce ? "_scarce" : "");
     });
 
-TEST_P(ForestIdentity, EveryTextIsWhatItIsAlone) {
+TEST_P(CacheIdentity, EveryTextIsWhatItIsAlone) {
   Engine engine = Engine::load(load_);
   const bool scarce = GetParam().scarce;
   // On a GPU enough tokens that the number of near-ties does not pass their bound by chance.
@@ -329,7 +329,7 @@ TEST_P(ForestIdentity, EveryTextIsWhatItIsAlone) {
 }
 
 // What it must notice.
-TEST_P(ForestIdentity, FaultsAreNoticed) {
+TEST_P(CacheIdentity, FaultsAreNoticed) {
   if (sanitized || GetParam().scarce) GTEST_SKIP() << "runs the code of the test above";
   {
     Engine engine = Engine::load(load_);
@@ -344,7 +344,7 @@ TEST_P(ForestIdentity, FaultsAreNoticed) {
     EXPECT_EQ(write(engine, 1, 20).wrong, 0);
   }
   Engine engine = Engine::load(load_);
-  inside(engine).forest->plant(ForestFault::stale_slots);
+  inside(engine).cache->plant(CacheFault::stale_slots);
   EXPECT_GT(write(engine, 1, 20).wrong, 0) << "slots as they were before a split";
 }
 

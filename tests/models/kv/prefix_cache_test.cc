@@ -1,6 +1,6 @@
 // The tree of shared KV against a map of strings, after every one of many random operations.
 // COPPICE_RANDOM_OPERATIONS says how many (by default few enough for every run of the tests).
-#include "models/kv/kv_forest.h"
+#include "models/kv/prefix_cache.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -59,7 +59,7 @@ class Oracle {
       const auto next = std::next(at);
       if (next != entries.end() && next->first.starts_with(text)) continue;
       if (std::any_of(held.begin(), held.end(),
-                      [&](const std::string& tip) { return tip.starts_with(text); })) {
+                      [&](const std::string& ref) { return ref.starts_with(text); })) {
         continue;
       }
       if (!found || at->second.used < entries.at(*found).used) found = text;
@@ -86,9 +86,9 @@ class Oracle {
   std::uint64_t clock_ = 0;
 };
 
-class RandomForest {
+class RandomCache {
  public:
-  explicit RandomForest(std::uint32_t seed) : random_(seed) {}
+  explicit RandomCache(std::uint32_t seed) : random_(seed) {}
 
   void next() {
     const std::size_t which = below(texts_.size());
@@ -114,8 +114,8 @@ class RandomForest {
   }
 
   void expect_right() {
-    forest.validate();
-    const KvForest::Counts counts = forest.counts();
+    cache.validate();
+    const PrefixCache::Counts counts = cache.counts();
     require(counts.shared.target == std::ssize(oracle_.entries), "tokens in the tree");
     require(counts.shared.draft == oracle_.drafted(), "tokens with the draft's KV");
     std::int32_t target = counts.shared.target, draft = counts.shared.draft;
@@ -131,22 +131,22 @@ class RandomForest {
     const Text* const text = texts_[below(texts_.size())].get();
     if (text != nullptr) {
       std::vector<KvSlot> all;
-      text->tip.list_slots(true, all);
+      text->ref.list_slots(true, all);
       require(all == oracle_.slots(text->before(), &Oracle::Entry::target), "slots of a path");
       all.clear();
-      text->tip.list_slots(false, all);
+      text->ref.list_slots(false, all);
       require(all == oracle_.slots(text->before(), &Oracle::Entry::draft), "the draft's slots");
-      require(text->tip.draft_length() == std::ssize(all), "the draft's length");
+      require(text->ref.draft_length() == std::ssize(all), "the draft's length");
     }
     const std::string asked = any_text();
-    require(forest.match(tokens_of(asked)) == oracle_.match(asked), "the longest match");
+    require(cache.match(tokens_of(asked)) == oracle_.match(asked), "the longest match");
   }
 
   void drop_all() {
     for (auto& text : texts_) text = nullptr;
-    forest.evict({slots, slots});
-    forest.validate();
-    require(forest.counts().nodes == 0 && target_pool.free_slots() == slots &&
+    cache.evict({slots, slots});
+    cache.validate();
+    require(cache.counts().nodes == 0 && target_pool.free_slots() == slots &&
                 draft_pool.free_slots() == slots,
             "all is free");
   }
@@ -155,17 +155,17 @@ class RandomForest {
   const std::unique_ptr<Device> device = make_naive_device();
   const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 5, .pages = 12};
   KvPool target_pool{*device, layout}, draft_pool{*device, layout};
-  KvForest forest{target_pool, &draft_pool};
+  PrefixCache cache{target_pool, &draft_pool};
   std::int64_t evicted = 0, matched = 0, folded = 0;
 
  private:
   struct Text {
-    explicit Text(KvForest& forest)
-        : tip(forest), target(&forest.target_pool()), draft(forest.draft_pool()) {}
+    explicit Text(PrefixCache& cache)
+        : ref(cache), target(&cache.target_pool()), draft(cache.draft_pool()) {}
     std::string text;
-    KvTip tip;
-    KvSlots target, draft;  // behind the tip
-    std::string before() const { return text.substr(0, static_cast<std::size_t>(tip.length())); }
+    CacheRef ref;
+    KvSlots target, draft;  // behind the ref
+    std::string before() const { return text.substr(0, static_cast<std::size_t>(ref.length())); }
   };
 
   static void require(bool right, const char* what) {
@@ -179,19 +179,19 @@ class RandomForest {
   }
 
   std::unique_ptr<Text> begin() {
-    auto text = std::make_unique<Text>(forest);
+    auto text = std::make_unique<Text>(cache);
     text->text = any_text();
     const auto most = static_cast<std::int32_t>(below(text->text.size() + 1));
-    text->tip.advance(tokens_of(text->text), most);
+    text->ref.advance(tokens_of(text->text), most);
     const std::int32_t found = std::min(most, oracle_.match(text->text));
-    require(text->tip.length() == found, "where a text begins");
+    require(text->ref.length() == found, "where a text begins");
     matched += found;
     return text;
   }
 
   // Some tokens get KV, of both models or of one.
   void compute(Text& text) {
-    const auto known = static_cast<std::size_t>(text.tip.length() + text.target.size());
+    const auto known = static_cast<std::size_t>(text.ref.length() + text.target.size());
     const auto count = static_cast<std::int32_t>(below(text.text.size() - known + 1));
     if (!text.target.take(count) || text.draft.size() + count > text.target.size()) return;
     if (below(3) == 0) return;
@@ -207,8 +207,8 @@ class RandomForest {
     std::vector<KvSlot> draft(text.draft.all().begin(), text.draft.all().end());
     const std::vector<TokenId> run =
         tokens_of(text.text.substr(before.size(), static_cast<std::size_t>(count)));
-    require(text.tip.append(run, text.target, text.draft) == count, "all is taken over");
-    require(text.tip.length() == std::ssize(before) + count, "where the text is then");
+    require(text.ref.append(run, text.target, text.draft) == count, "all is taken over");
+    require(text.ref.length() == std::ssize(before) + count, "where the text is then");
     require(text.target.size() == 0 && text.draft.size() == 0, "nothing is left behind");
     bool follows = std::ssize(oracle_.slots(before, &Oracle::Entry::draft)) == std::ssize(before);
     for (std::size_t i = 0; i < target.size(); ++i) {
@@ -227,8 +227,8 @@ class RandomForest {
   void fork(const Text& text) {
     std::unique_ptr<Text>& place = texts_[below(texts_.size())];
     if (place != nullptr) return;
-    place = std::make_unique<Text>(forest);
-    place->tip = text.tip.fork();
+    place = std::make_unique<Text>(cache);
+    place->ref = text.ref.fork();
     place->text = text.before() + any_text();
   }
 
@@ -236,18 +236,18 @@ class RandomForest {
 
   void rewind(Text& text) {
     const auto length = static_cast<std::int32_t>(below(text.text.size() + 1));
-    if (length >= text.tip.length()) return;
+    if (length >= text.ref.length()) return;
     text.target.cut(0);
     text.draft.cut(0);
     touch(text);
-    text.tip.rewind(length);
-    require(text.tip.length() == length, "where a text goes back to");
+    text.ref.rewind(length);
+    require(text.ref.length() == length, "where a text goes back to");
     text.text = text.before() + any_text();
   }
 
   void fill_draft(Text& text) {
-    const std::int32_t known = text.tip.draft_length(), missing = text.tip.length() - known;
-    require((text.tip.draft_gap() == nullptr) == (missing == 0), "what the draft lacks");
+    const std::int32_t known = text.ref.draft_length(), missing = text.ref.length() - known;
+    require((text.ref.draft_gap() == nullptr) == (missing == 0), "what the draft lacks");
     if (missing == 0) return;
     KvSlots fresh(&draft_pool);
     const auto count = 1 + static_cast<std::int32_t>(below(static_cast<std::size_t>(missing)));
@@ -256,12 +256,12 @@ class RandomForest {
       oracle_.entries.at(text.text.substr(0, static_cast<std::size_t>(known + i + 1))).draft =
           fresh.all()[static_cast<std::size_t>(i)];
     }
-    text.tip.fill_draft(fresh, known, count);
+    text.ref.fill_draft(fresh, known, count);
   }
 
   void evict() {
-    const KvForest::Slots wanted{static_cast<std::int32_t>(below(30)),
-                                 static_cast<std::int32_t>(below(30))};
+    const PrefixCache::Slots wanted{static_cast<std::int32_t>(below(30)),
+                                    static_cast<std::int32_t>(below(30))};
     std::vector<std::string> held;
     for (const auto& text : texts_) {
       if (text != nullptr) held.push_back(text->before());
@@ -278,7 +278,7 @@ class RandomForest {
       taken = true;
       ++evicted;
     }
-    require(forest.evict(wanted) == taken, "whether something was taken");
+    require(cache.evict(wanted) == taken, "whether something was taken");
     require(target_pool.free_slots() == target && draft_pool.free_slots() == draft,
             "what was taken");
   }
@@ -289,40 +289,40 @@ class RandomForest {
 };
 
 // "" or what went wrong.
-std::string first_error(RandomForest& forest, long count) {
+std::string first_error(RandomCache& cache, long count) {
   try {
     for (long i = 0; i < count; ++i) {
-      forest.next();
-      forest.expect_right();
+      cache.next();
+      cache.expect_right();
     }
-    forest.drop_all();
+    cache.drop_all();
   } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(KvForest, RandomOperationsAgreeWithAMapOfStrings) {
-  RandomForest forest(5);
-  EXPECT_EQ(first_error(forest, operations()), "");
+TEST(PrefixCache, RandomOperationsAgreeWithAMapOfStrings) {
+  RandomCache cache(5);
+  EXPECT_EQ(first_error(cache, operations()), "");
   const long often = std::min(1000L, operations() / 50);
-  EXPECT_GT(forest.evicted, often);
-  EXPECT_GT(forest.matched, often);
-  EXPECT_GT(forest.folded, often);
+  EXPECT_GT(cache.evicted, often);
+  EXPECT_GT(cache.matched, often);
+  EXPECT_GT(cache.folded, often);
 }
 
 // Each in a process of its own: slots with two owners cannot be given back. (Compared as a whole:
 // regular expressions do not match under the address sanitizer.)
-TEST(KvForestDeathTest, FaultsAreNoticed) {
+TEST(PrefixCacheDeathTest, FaultsAreNoticed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  for (const ForestFault fault :
-       {ForestFault::split_shares_slot, ForestFault::fork_without_user, ForestFault::evicts_pinned,
-        ForestFault::stale_split, ForestFault::stale_slots, ForestFault::draft_outlives_target}) {
+  for (const CacheFault fault :
+       {CacheFault::split_shares_slot, CacheFault::fork_without_user, CacheFault::evicts_pinned,
+        CacheFault::stale_split, CacheFault::stale_slots, CacheFault::draft_outlives_target}) {
     EXPECT_EXIT(
         {
-          auto forest = std::make_unique<RandomForest>(5);
-          forest->forest.plant(fault);
-          const bool noticed = !first_error(*forest, 2000).empty();
+          auto cache = std::make_unique<RandomCache>(5);
+          cache->cache.plant(fault);
+          const bool noticed = !first_error(*cache, 2000).empty();
           std::cerr << (noticed ? "noticed" : "not noticed") << std::endl;
           ::_exit(noticed ? 3 : 0);
         },
@@ -333,126 +333,126 @@ TEST(KvForestDeathTest, FaultsAreNoticed) {
 
 // Eight threads with texts of their own in one tree: what a pass would read of a text is what it
 // wrote, or another text of the same tokens.
-TEST(KvForestThreads, ShareOneTree) {
+TEST(PrefixCacheThreads, ShareOneTree) {
   const std::unique_ptr<Device> device = make_naive_device();
   const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 16, .pages = 64};
   KvPool target_pool(*device, layout), draft_pool(*device, layout);
-  KvForest forest(target_pool, &draft_pool);
+  PrefixCache cache(target_pool, &draft_pool);
   const auto live = [&](std::uint32_t seed) {
     std::mt19937 random(seed);
     for (int round = 0; round < (sanitized ? 300 : 2000); ++round) {
       std::vector<TokenId> tokens(1 + random() % 20);
       for (TokenId& token : tokens) token = static_cast<TokenId>(random() % 4 / 2);
-      KvTip tip(forest);
-      tip.advance(tokens, static_cast<std::int32_t>(tokens.size()));
-      const std::int32_t known = tip.length();
+      CacheRef ref(cache);
+      ref.advance(tokens, static_cast<std::int32_t>(tokens.size()));
+      const std::int32_t known = ref.length();
       KvSlots target(&target_pool), draft(&draft_pool);
       const auto missing = static_cast<std::int32_t>(tokens.size()) - known;
       if (!target.take(missing) || !draft.take(static_cast<std::int32_t>(random() % 3))) continue;
       draft.cut(missing);
       EXPECT_EQ(
-          tip.append(std::span(tokens).subspan(static_cast<std::size_t>(known)), target, draft),
+          ref.append(std::span(tokens).subspan(static_cast<std::size_t>(known)), target, draft),
           missing);
-      KvTip twin = tip.fork();
+      CacheRef twin = ref.fork();
       twin.rewind(static_cast<std::int32_t>(random() % tokens.size()));
-      const std::int32_t has = tip.draft_length();
+      const std::int32_t has = ref.draft_length();
       KvSlots fresh(&draft_pool);
-      if (has < tip.length() && fresh.take(tip.length() - has)) {
-        tip.fill_draft(fresh, has, tip.length() - has);
-        EXPECT_EQ(tip.draft_length(), tip.length());
+      if (has < ref.length() && fresh.take(ref.length() - has)) {
+        ref.fill_draft(fresh, has, ref.length() - has);
+        EXPECT_EQ(ref.draft_length(), ref.length());
       }
-      if (random() % 4 == 0) forest.evict({static_cast<std::int32_t>(random() % 1024), 0});
+      if (random() % 4 == 0) cache.evict({static_cast<std::int32_t>(random() % 1024), 0});
       std::vector<KvSlot> slots;
-      tip.list_slots(true, slots);
+      ref.list_slots(true, slots);
       EXPECT_EQ(std::set<KvSlot>(slots.begin(), slots.end()).size(), tokens.size());
-      EXPECT_EQ(forest.match(tokens), std::ssize(tokens));
+      EXPECT_EQ(cache.match(tokens), std::ssize(tokens));
     }
   };
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < 8; ++t) threads.emplace_back(live, t);
   for (std::thread& thread : threads) thread.join();
-  forest.validate();
-  forest.evict({1024, 1024});
+  cache.validate();
+  cache.evict({1024, 1024});
   EXPECT_EQ(target_pool.free_slots(), 1024);
   EXPECT_EQ(draft_pool.free_slots(), 1024);
 }
 
-class KvForestTest : public ::testing::Test {
+class PrefixCacheTest : public ::testing::Test {
  protected:
   static constexpr std::int32_t slots = 60;
   std::unique_ptr<Device> device_ = make_naive_device();
   KvLayout layout_{.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 5, .pages = 12};
   KvPool target_{*device_, layout_}, draft_{*device_, layout_};
-  KvForest forest_{target_, &draft_};
+  PrefixCache cache_{target_, &draft_};
 
-  // A tip at the end of `text`, whose KV it brings.
-  KvTip write(const std::string& text) {
-    KvTip tip(forest_);
+  // A reference at the end of `text`, whose KV it brings.
+  CacheRef write(const std::string& text) {
+    CacheRef ref(cache_);
     const std::vector<TokenId> tokens = tokens_of(text);
-    tip.advance(tokens, static_cast<std::int32_t>(tokens.size()));
+    ref.advance(tokens, static_cast<std::int32_t>(tokens.size()));
     KvSlots target(&target_), draft(&draft_);
-    const auto known = static_cast<std::size_t>(tip.length());
+    const auto known = static_cast<std::size_t>(ref.length());
     EXPECT_TRUE(target.take(static_cast<std::int32_t>(tokens.size() - known)));
-    tip.append(std::span(tokens).subspan(known), target, draft);
-    EXPECT_EQ(tip.length(), std::ssize(tokens));
-    return tip;
+    ref.append(std::span(tokens).subspan(known), target, draft);
+    EXPECT_EQ(ref.length(), std::ssize(tokens));
+    return ref;
   }
-  std::int32_t match(const std::string& text) const { return forest_.match(tokens_of(text)); }
+  std::int32_t match(const std::string& text) const { return cache_.match(tokens_of(text)); }
 };
 
-TEST_F(KvForestTest, TextsThatBeginAlikeShareWhatTheyShare) {
-  const KvTip one = write("abcdef"), other = write("abcxyz");
+TEST_F(PrefixCacheTest, TextsThatBeginAlikeShareWhatTheyShare) {
+  const CacheRef one = write("abcdef"), other = write("abcxyz");
   EXPECT_EQ(target_.free_slots(), slots - 9);
-  EXPECT_EQ(forest_.counts().nodes, 3);
+  EXPECT_EQ(cache_.counts().nodes, 3);
   EXPECT_EQ(match("abcde"), 5);
   EXPECT_EQ(match("abcxz"), 4);
   EXPECT_EQ(match("b"), 0);
-  EXPECT_EQ(forest_.evictable(), 0);
+  EXPECT_EQ(cache_.evictable(), 0);
 }
 
-TEST_F(KvForestTest, ATextsEndIsTakenFirstAndWhatIsInUseNever) {
-  const KvTip pinned = write("abcd");
-  { const KvTip first = write("abcdefgh"), second = write("xyz"); }
-  EXPECT_EQ(forest_.evictable(), 7);
-  EXPECT_TRUE(forest_.evict({slots - 9, 0}));
+TEST_F(PrefixCacheTest, ATextsEndIsTakenFirstAndWhatIsInUseNever) {
+  const CacheRef pinned = write("abcd");
+  { const CacheRef first = write("abcdefgh"), second = write("xyz"); }
+  EXPECT_EQ(cache_.evictable(), 7);
+  EXPECT_TRUE(cache_.evict({slots - 9, 0}));
   EXPECT_EQ(match("xyz"), 1) << "it ended before the other";
   EXPECT_EQ(match("abcdefgh"), 8);
-  EXPECT_TRUE(forest_.evict({slots, 0}));
+  EXPECT_TRUE(cache_.evict({slots, 0}));
   EXPECT_EQ(match("abcdefgh"), 4);
-  EXPECT_FALSE(forest_.evict({slots, 0}));
+  EXPECT_FALSE(cache_.evict({slots, 0}));
   EXPECT_EQ(target_.free_slots(), slots - 4);
 }
 
-TEST_F(KvForestTest, AForkKeepsWhatItsOriginalLeaves) {
-  KvTip fork;
+TEST_F(PrefixCacheTest, AForkKeepsWhatItsOriginalLeaves) {
+  CacheRef fork;
   {
-    const KvTip tip = write("abcd");
-    fork = tip.fork();
-    EXPECT_TRUE(fork.is_at(tip));
+    const CacheRef ref = write("abcd");
+    fork = ref.fork();
+    EXPECT_TRUE(fork.is_at(ref));
   }
-  EXPECT_FALSE(forest_.evict({slots, 0}));
+  EXPECT_FALSE(cache_.evict({slots, 0}));
   fork.rewind(2);
   EXPECT_EQ(fork.length(), 2);
   EXPECT_EQ(match("abcd"), 4) << "what lies below stays";
-  EXPECT_TRUE(forest_.evict({slots, 0}));
+  EXPECT_TRUE(cache_.evict({slots, 0}));
   EXPECT_EQ(match("abcd"), 2);
 }
 
 // A text's node grows in place; who comes back to its end goes on with it.
-TEST_F(KvForestTest, NodesAreNoMoreThanTexts) {
+TEST_F(PrefixCacheTest, NodesAreNoMoreThanTexts) {
   std::string text = "ab";
   for (int turn = 0; turn < 10; ++turn) {
-    const KvTip tip = write(text);
+    const CacheRef ref = write(text);
     text += "ab";
-    EXPECT_LE(forest_.counts().nodes, 2);
+    EXPECT_LE(cache_.counts().nodes, 2);
   }
-  forest_.validate();
+  cache_.validate();
 }
 
 // Two texts of a pass compute the same tokens for the draft if another thread splits their node
 // meanwhile. Each token has the KV that was computed of it.
-TEST_F(KvForestTest, WhatTheDraftHasByNowIsGivenBack) {
-  KvTip upper = write("abcd"), lower = write("abcdefgh");
+TEST_F(PrefixCacheTest, WhatTheDraftHasByNowIsGivenBack) {
+  CacheRef upper = write("abcd"), lower = write("abcdefgh");
   KvSlots of_upper(&draft_), of_lower(&draft_);
   ASSERT_TRUE(of_upper.take(4));
   ASSERT_TRUE(of_lower.take(8));
@@ -466,11 +466,11 @@ TEST_F(KvForestTest, WhatTheDraftHasByNowIsGivenBack) {
   expected.insert(expected.end(), second.begin() + 4, second.end());
   EXPECT_EQ(found, expected);
   EXPECT_EQ(draft_.free_slots(), slots - 8);
-  forest_.validate();
+  cache_.validate();
 }
 
-TEST_F(KvForestTest, WithoutATreeThereIsNothingToShare) {
-  KvTip none;
+TEST_F(PrefixCacheTest, WithoutATreeThereIsNothingToShare) {
+  CacheRef none;
   none.advance(tokens_of("abc"), 3);
   EXPECT_EQ(none.length(), 0);
   EXPECT_EQ(none.fork().length(), 0);
@@ -478,43 +478,43 @@ TEST_F(KvForestTest, WithoutATreeThereIsNothingToShare) {
 }
 
 // Memory that runs out anywhere in an operation: nothing is lost, and nothing is owned twice.
-TEST_F(KvForestTest, AllocationsThatFailLoseNothing) {
+TEST_F(PrefixCacheTest, AllocationsThatFailLoseNothing) {
   if (sanitized) GTEST_SKIP() << "sanitizers replace operator new";
   std::mt19937 random(11);
   const auto below = [&](std::size_t end) { return random() % end; };
   long failed = 0;
   for (int round = 0; round < 3000; ++round) {
-    std::vector<KvTip> tips;
+    std::vector<CacheRef> refs;
     for (int i = 0; i < 3; ++i) {
       std::vector<TokenId> tokens(1 + below(8));
       for (TokenId& token : tokens) token = static_cast<TokenId>(below(2));
-      KvTip tip(forest_);
+      CacheRef ref(cache_);
       KvSlots target(&target_), draft(&draft_);
       const long before = static_cast<long>(below(8));
       allocations_left = before;
-      tip.advance(tokens, static_cast<std::int32_t>(tokens.size()));
+      ref.advance(tokens, static_cast<std::int32_t>(tokens.size()));
       allocations_left = -1;
-      const auto known = static_cast<std::size_t>(tip.length());
+      const auto known = static_cast<std::size_t>(ref.length());
       const auto missing = static_cast<std::int32_t>(tokens.size() - known);
       ASSERT_TRUE(target.take(missing));
       ASSERT_TRUE(draft.take(missing));
       allocations_left = static_cast<long>(below(8));
-      const std::int32_t taken = tip.append(std::span(tokens).subspan(known), target, draft);
+      const std::int32_t taken = ref.append(std::span(tokens).subspan(known), target, draft);
       allocations_left = -1;
       failed += taken < missing ? 1 : 0;
       ASSERT_EQ(target.size(), missing - taken);
-      ASSERT_EQ(tip.length(), static_cast<std::int32_t>(known) + taken);
+      ASSERT_EQ(ref.length(), static_cast<std::int32_t>(known) + taken);
       allocations_left = static_cast<long>(below(4));
-      if (below(3) == 0) tip.rewind(static_cast<std::int32_t>(below(4)));
+      if (below(3) == 0) ref.rewind(static_cast<std::int32_t>(below(4)));
       allocations_left = -1;
-      tips.push_back(std::move(tip));
-      forest_.validate();
+      refs.push_back(std::move(ref));
+      cache_.validate();
     }
-    tips.clear();
-    forest_.evict({static_cast<std::int32_t>(below(slots + 1)), 0});
-    forest_.validate();
-    ASSERT_EQ(target_.free_slots() + forest_.counts().shared.target, slots);
-    ASSERT_EQ(draft_.free_slots() + forest_.counts().shared.draft, slots);
+    refs.clear();
+    cache_.evict({static_cast<std::int32_t>(below(slots + 1)), 0});
+    cache_.validate();
+    ASSERT_EQ(target_.free_slots() + cache_.counts().shared.target, slots);
+    ASSERT_EQ(draft_.free_slots() + cache_.counts().shared.draft, slots);
   }
   EXPECT_GT(failed, 100);
 }
