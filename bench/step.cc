@@ -191,7 +191,7 @@ struct Bench {
   void sampled(std::int32_t prefix, double temperature) {
     Engine::Impl& impl = inside(engine);
     const SamplingParams params{temperature, 0, 1.0, 0.0, 1.0};
-    SequenceState state = impl.new_text();
+    SequenceState state = impl.new_state();
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
     if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
     DraftPrompt prompt{&state, params};

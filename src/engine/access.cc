@@ -31,14 +31,14 @@ const CostTable* EngineAccess::find_costs(double budget_seconds, const std::stop
   return impl_.find_costs(stop);
 }
 
-SequenceState EngineAccess::new_text(std::span<const TokenId> prompt) const {
-  SequenceState text = impl_.new_text();
-  impl_.append_prompt(text, prompt);
-  return text;
+SequenceState EngineAccess::new_state(std::span<const TokenId> prompt) const {
+  SequenceState sequence = impl_.new_state();
+  impl_.append_prompt(sequence, prompt);
+  return sequence;
 }
 
-Generation EngineAccess::generate(SequenceState& text, const GenerateOptions& options) {
-  return decode(impl_, text, options);
+Generation EngineAccess::generate(SequenceState& sequence, const GenerateOptions& options) {
+  return decode(impl_, sequence, options);
 }
 
 EngineAccess::Turn EngineAccess::turn() {

@@ -1,4 +1,4 @@
-// What may be asked of trees, before any text is looked at.
+// What may be asked of trees, before any sequence is looked at.
 #pragma once
 
 #include <cstdint>

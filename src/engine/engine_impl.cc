@@ -17,7 +17,7 @@
 namespace coppice {
 namespace {
 
-// What gives a text all of the context that the model allows; "" if it has that.
+// What gives a sequence all of the context that the model allows; "" if it has that.
 std::string longer_context(const Model& model) {
   const std::int32_t most = model.config().context_length;
   if (model.max_positions() >= most) return "";
@@ -93,7 +93,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     tells = options.progress && !told_of_costs.exchange(true);
     tell(0.0);
     if (are_found()) return &*costs;
-    // The listener's texts may have taken the memory.
+    // The listener's sequences may have taken the memory.
     if (!can_measure(target, drafting)) return costs ? &*costs : nullptr;
     found = measure_costs(target, drafting, drawing, rows, SizingConstants::budget_seconds, stop);
     if (!found) {
@@ -162,7 +162,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   if (prompt.empty() && state.tokens.empty()) {
     throw_usage("prompt: it holds no tokens; give at least one");
   }
-  if (prompt.empty()) return;  // if there is no room, the text ends at once and says why
+  if (prompt.empty()) return;  // if there is no room, the sequence ends at once and says why
   for (const TokenId token : prompt) {
     if (token < 0 || token >= config.vocab_size) {
       throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",

@@ -49,7 +49,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   EngineOptions options;
   std::unique_ptr<Device> device;      ///< of both models
   LoadedModel target, draft;           ///< draft.model is null for plain decoding only
-  std::unique_ptr<PrefixCache> cache;  ///< what texts share of both models' KV
+  std::unique_ptr<PrefixCache> cache;  ///< what sequences share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
@@ -57,10 +57,10 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
-  CostCorrection correction;              ///< of these costs, by the clock, over all texts
-  std::optional<JointSizes> joint_sizes;  ///< by these, once texts have shared a step
+  CostCorrection correction;              ///< of these costs, by the clock, over all sequences
+  std::optional<JointSizes> joint_sizes;  ///< by these, once sequences have shared a step
   std::int64_t steps = 0;                 ///< that were planned
-  /// What texts have said of the acceptance rules, by policy and tenths of temperature.
+  /// What sequences have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairSharpness> sharpness;
@@ -68,7 +68,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
   /// How often what was looked up was right, by tenths of temperature.
   std::map<std::int64_t, LookupCalibration> lookups;
-  AnswerIndex answers;  ///< of texts with Lookup::engine
+  AnswerIndex answers;  ///< of sequences with Lookup::engine
   SequoiaTrees sequoia_trees;
   /// In a cost table file: sizes must then repeat themselves. As it is loaded, it stays.
   bool costs_are_saved = false;
@@ -80,7 +80,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
   std::unique_ptr<Scheduler> scheduler;
-  /// Of texts that have ended: CacheStatistics.
+  /// Of sequences that have ended: CacheStatistics.
   std::atomic<std::int64_t> prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
@@ -105,14 +105,14 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
   /// fit the context behind `before` tokens.
   void check_bytes(std::string_view prompt, std::int32_t before) const;
-  /// A text without tokens, which shares its KV with nobody and frees it when it dies.
-  SequenceState new_text() const {
+  /// A sequence without tokens, which shares its KV with nobody and frees it when it dies.
+  SequenceState new_state() const {
     return {target.model->config().vocab_size, *target.pool, draft.pool.get()};
   }
   /// One that shares its KV.
-  SequenceState new_shared_text() const { return {target.model->config().vocab_size, *cache}; }
+  SequenceState new_shared_state() const { return {target.model->config().vocab_size, *cache}; }
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens at all, a token outside the
-  /// vocabulary, or a text that fills the context; `state` is unchanged then.
+  /// vocabulary, or a sequence that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
 };
 

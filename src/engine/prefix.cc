@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "engine/decode.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
@@ -18,16 +18,17 @@ struct __attribute__((visibility("hidden"))) Prefix::Impl {
 
 namespace {
 
-// The target computes it in the passes of a text that ends after its first token, beside others.
+// The target computes it in the passes of a sequence that ends after its first token, beside
+// others.
 std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const TokenId> tokens) {
   GenerateOptions one_token;
   one_token.max_new_tokens = 1;
   one_token.ignore_eos = true;
   one_token.speculation = Plain{};
   const auto length = static_cast<std::int32_t>(tokens.size());
-  SequenceState state = engine.new_shared_text();
+  SequenceState state = engine.new_shared_state();
   engine.append_prompt(state, tokens);
-  // Until this thread goes on, others that lack memory may take what the ended text had: again.
+  // Until this thread goes on, others that lack memory may take what the ended sequence had: again.
   FinishReason reason;
   do {
     state.cut(length);

@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {

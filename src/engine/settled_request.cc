@@ -92,8 +92,8 @@ void SettledRequest::settle_draft(const Engine::Impl& engine) {
   if (!asked_for) draft.sharpness = 0.0;
 }
 
-// Learning starts from what earlier texts have shown of the pair. Not where sizes, and so all that
-// a request reports, are to repeat themselves.
+// Learning starts from what earlier sequences have shown of the pair. Not where sizes, and so all
+// that a request reports, are to repeat themselves.
 void SettledRequest::settle_sharpness(Engine::Impl& engine) {
   if (!learns_belief) return;
   draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);

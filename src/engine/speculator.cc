@@ -149,21 +149,22 @@ JointSizes::Text Speculator::join(const SequenceState& state, std::int32_t token
   auto_size_->expect(request_.outlook->acceptance());
   drafts = drafts && can_follow(state);
   const GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
-  JointSizes::Text text;
-  text.size = auto_size_.get();
-  text.outlook = by_costs_ != nullptr
-                     ? by_costs_->outlook(limits)
-                     : TreeOutlook{&auto_size_->calibration(), limits.max_size, limits.max_depth};
-  text.outlook.drafts = drafts;
-  text.tokens_left = tokens_left;
-  text.apart = apart;
-  text.scouts = begin_ == DraftOutlook::Begin::as_scout;
-  return text;
+  JointSizes::Text sequence;
+  sequence.size = auto_size_.get();
+  sequence.outlook = by_costs_ != nullptr ? by_costs_->outlook(limits)
+                                          : TreeOutlook{&auto_size_->calibration(), limits.max_size,
+                                                        limits.max_depth};
+  sequence.outlook.drafts = drafts;
+  sequence.tokens_left = tokens_left;
+  sequence.apart = apart;
+  sequence.scouts = begin_ == DraftOutlook::Begin::as_scout;
+  return sequence;
 }
 
-std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text, CommonGrowth& growth) {
-  const TreeOutlook& tree = text.outlook;
-  const bool drafts = text.speculates && tree.drafts;
+std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& sequence,
+                                             CommonGrowth& growth) {
+  const TreeOutlook& tree = sequence.outlook;
+  const bool drafts = sequence.speculates && tree.drafts;
   if (!drafts && !can_go_without_draft()) return std::nullopt;
   if (tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
   GrowthLimits limits;
@@ -172,7 +173,7 @@ std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text, Commo
   limits.max_size = tree.most;
   limits.max_depth = tree.most_depth;
   if (by_costs_ == nullptr) limits.min_value = auto_size_->threshold();
-  if (text.apart) return limits;
+  if (sequence.apart) return limits;
   limits.common = &growth;
   limits.worth = tree.worth;
   return limits;
@@ -238,12 +239,12 @@ void Speculator::learn_pair(const Statistics& s) {
                                BeliefTemperature::usual(request_.options.sampling.temperature,
                                                         request_.draft_temperature));
   }
-  // Nor does a text say much that shared its passes: what rows cost it was others' doing.
+  // Nor does a sequence say much that shared its passes: what rows cost it was others' doing.
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps ||
       s.batch_mean > SizingConstants::most_company) {
     return;
   }
-  // The caller's own time, and waiting for other texts, say nothing of a rule.
+  // The caller's own time, and waiting for other sequences, say nothing of a rule.
   const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
   const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);

@@ -125,7 +125,7 @@ Program rewound(const GenerateOptions& options, const StateFaults& faults = {}) 
             Sequence sequence = engine.new_sequence();
             TokenPath seen = sequence.generate(std::vector<TokenId>{0}, options).tokens;
             SequenceState& state = SequenceAccess::impl(sequence)->state;
-            SequenceState before = inside(engine).new_text();
+            SequenceState before = inside(engine).new_state();
             before.take_text(state);
             sequence.rewind(2);
             if (faults.rewound) faults.rewound(state, before);

@@ -88,7 +88,7 @@ TEST_F(HostKv, ManyTextsHaveRoomForAUsualTextEach) {
 
 TEST_F(HostKv, ManyTextsTakeAQuarterOfTheMemoryOrOneContext) {
   options_.max_sequences = 64;
-  const std::int32_t one = one_text_kv_tokens(config_, options_, DType::f32);
+  const std::int32_t one = one_sequence_kv_tokens(config_, options_, DType::f32);
   std::int32_t before = 64 * 2048 + 512 + 1;
   for (std::int32_t available = 2 << 20; available > 8 * one; available -= available / 5) {
     const KvTokens kv = plan(available * token_bytes_);

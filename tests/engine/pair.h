@@ -46,7 +46,7 @@ class TinyPair {
 class KeptPrompt {
  public:
   KeptPrompt(Engine& engine, std::span<const TokenId> prompt)
-      : impl_(inside(engine)), state_(impl_.new_text()) {
+      : impl_(inside(engine)), state_(impl_.new_state()) {
     impl_.append_prompt(state_, prompt);
     length_ = state_.length();
     const std::lock_guard lock(impl_.mutex);

@@ -317,7 +317,7 @@ class Programs {
     rewind(tale, below(tale.tokens.size() + 1));
   }
   void rewind(Tale& tale, std::size_t length) {
-    SequenceState before = inside(engine_).new_text();
+    SequenceState before = inside(engine_).new_state();
     before.take_text(tale.state());
     tale.sequence.rewind(static_cast<std::int32_t>(length));
     if (length < tale.tokens.size()) ++tale.epoch;

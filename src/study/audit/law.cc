@@ -165,7 +165,7 @@ LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
 
 void LawSampling::rest() {
   states_.clear();
-  for (const auto& prompt : prompts_) states_.push_back(access_.new_text(prompt));
+  for (const auto& prompt : prompts_) states_.push_back(access_.new_state(prompt));
 }
 
 Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {

@@ -184,7 +184,7 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
 
   EngineAccess access(engine_);
   const Model& draft = *access.draft().model;
-  SequenceState state = access.new_text(tokens);
+  SequenceState state = access.new_state(tokens);
   {
     const EngineAccess::Turn turn = access.turn();
     DraftPrompt missing{&state, draft_params_};

@@ -1,4 +1,4 @@
-#include "engine/text_run.h"
+#include "engine/running_sequence.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,14 +7,14 @@
 
 namespace coppice {
 
-TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& asked,
-                 const PieceCallback& callback)
+RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
+                                 const SettledRequest& asked, const PieceCallback& callback)
     : engine(on),
       request(asked),
-      state(text),
+      state(sequence),
       speculator(on, asked),
       callback_(callback),
-      prompt_length_(text.length()),
+      prompt_length_(sequence.length()),
       stream_(asked.options.stop) {
   tree.reserve(engine.options.max_tree_size + 1);
   if (state.length() >= engine.target.model->max_positions()) {
@@ -24,19 +24,19 @@ TextRun::TextRun(Engine::Impl& on, SequenceState& text, const SettledRequest& as
   }
 }
 
-void TextRun::end_between_steps(FinishReason reason) {
+void RunningSequence::end_between_steps(FinishReason reason) {
   end(reason);
   release_text();
 }
 
-void TextRun::join(DraftOutlook::Batch& batch, DraftGaps& gaps) const {
+void RunningSequence::join(DraftOutlook::Batch& batch, DraftGaps& gaps) const {
   const bool ready = (speculator.begun() && draft_ready_) || !speculator.can_follow(state) ||
                      TargetRunner::late_rows(state) > 0;
   speculator.join(batch, gaps, state, tokens_left(), ready);
 }
 
-std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch,
-                                                 const DraftGaps& gaps) {
+std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftOutlook::Batch& batch,
+                                                         const DraftGaps& gaps) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
   if (TargetRunner::late_rows(state) > 0) return std::nullopt;
   draft_ready_ = false;  // a scout may have found out
@@ -52,7 +52,7 @@ std::optional<DraftPrompt> TextRun::draft_prompt(DraftOutlook::Batch& batch,
 }
 
 // What it has then of its prompt and did not compute, others have.
-void TextRun::begin_draft(const DraftPrompt& prompt) {
+void RunningSequence::begin_draft(const DraftPrompt& prompt) {
   speculator.begin(prompt);
   if (draft_rows_ < 0) return;
   if (state.draft_from < 0) {
@@ -62,14 +62,14 @@ void TextRun::begin_draft(const DraftPrompt& prompt) {
   draft_rows_ = -1;
 }
 
-void TextRun::find_shared() {
+void RunningSequence::find_shared() {
   const std::int32_t before =
       engine.fault == EngineFault::hit_counted_twice ? 0 : state.target_kv();
   state.find_shared();
   if (account.preemptions == 0) result_.statistics.cached_tokens += state.target_kv() - before;
 }
 
-void TextRun::take_pass(const DraftPrompt& prompt, double seconds, double pass_rows) {
+void RunningSequence::take_pass(const DraftPrompt& prompt, double seconds, double pass_rows) {
   account.seconds.prefill += seconds;
   speculator.note_prefill(prompt, seconds, pass_rows);
   if (prompt.rows > 0) ++account.draft_passes;
@@ -79,14 +79,14 @@ void TextRun::take_pass(const DraftPrompt& prompt, double seconds, double pass_r
   draft_ready_ = true;
 }
 
-void TextRun::release_kv() {
+void RunningSequence::release_kv() {
   if (engine.fault == EngineFault::preempted_noise_is_reused) state.steps = 0;
   state.release();
   draft_ready_ = false;
   speculator.forget_draft();
 }
 
-bool TextRun::fold_copies() {
+bool RunningSequence::fold_copies() {
   const PrefixCache* const cache = state.base.cache();
   const std::int32_t kv = state.target_kv();
   if (cache == nullptr || std::min(cache->match(state.tokens), kv) <= state.base.length()) {
@@ -97,12 +97,12 @@ bool TextRun::fold_copies() {
   return true;
 }
 
-std::int32_t TextRun::tokens_left() const {
+std::int32_t RunningSequence::tokens_left() const {
   return std::min(request.options.max_new_tokens - static_cast<std::int32_t>(result_.tokens.size()),
                   engine.target.model->max_positions() - state.length());
 }
 
-std::int32_t TextRun::tokens_to_end() const {
+std::int32_t RunningSequence::tokens_to_end() const {
   std::int32_t tokens = 0;
   for (const std::int32_t node : verdict.path) {
     ++tokens;
@@ -111,7 +111,7 @@ std::int32_t TextRun::tokens_to_end() const {
   return tokens + 1;
 }
 
-void TextRun::take_tokens(bool of_step) {
+void RunningSequence::take_tokens(bool of_step) {
   const auto step_tokens = static_cast<std::int32_t>(verdict.path.size()) + 1;
   const std::int32_t first = state.length() - step_tokens;
   for (std::int32_t used = 0; used < step_tokens && !ended(); ++used) {
@@ -127,18 +127,18 @@ void TextRun::take_tokens(bool of_step) {
   release_text();
 }
 
-// What is safe to show, or all at the text's end.
-void TextRun::release_text() {
+// What is safe to show, or all at the sequence's end.
+void RunningSequence::release_text() {
   const std::string text = stream_.release(ended());
   result_.text += text;
   if (callback_) piece_ += text;
 }
 
-bool TextRun::has_piece() const {
+bool RunningSequence::has_piece() const {
   return callback_ && (!piece_.empty() || handed_on_ < result_.tokens.size());
 }
 
-void TextRun::call_back() {
+void RunningSequence::call_back() {
   if (!has_piece()) return;
   const std::string text = std::exchange(piece_, {});
   std::span<const TokenId> tokens(result_.tokens);
@@ -150,13 +150,13 @@ void TextRun::call_back() {
   result_.text += stream_.release(true);
 }
 
-bool TextRun::is_end(TokenId token) const {
+bool RunningSequence::is_end(TokenId token) const {
   const auto& eos = engine.target.model->config().eos_tokens;
   return !request.options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
 }
 
 // True when the token belongs to the result.
-bool TextRun::take(TokenId token, bool of_step) {
+bool RunningSequence::take(TokenId token, bool of_step) {
   if (is_end(token)) {
     end(FinishReason::eos);
     step_brought_end_ = of_step;
@@ -181,9 +181,9 @@ bool TextRun::take(TokenId token, bool of_step) {
   return true;
 }
 
-Generation TextRun::finish(double seconds) {
+Generation RunningSequence::finish(double seconds) {
   const GenerateOptions& options = request.options;
-  if (ended_ == FinishReason::stop) ++state.taken_back;  // a text that failed is undone instead
+  if (ended_ == FinishReason::stop) ++state.taken_back;  // a sequence that failed is undone instead
   Statistics& s = result_.statistics;
   const auto count = static_cast<double>(result_.tokens.size());
   const auto steps = static_cast<double>(account.steps);

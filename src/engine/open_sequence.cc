@@ -1,4 +1,4 @@
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 
 #include <new>
 #include <utility>
@@ -14,9 +14,9 @@ SequenceClaim::SequenceClaim(Sequence::Impl& sequence) : taken_(sequence.generat
   }
 }
 
-OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
-                   const GenerateOptions& options, PieceCallback callback,
-                   const std::stop_token& stop)
+OpenSequence::OpenSequence(std::shared_ptr<Sequence::Impl> sequence,
+                           std::span<const TokenId> prompt, const GenerateOptions& options,
+                           PieceCallback callback, const std::stop_token& stop)
     : sequence_(std::move(sequence)),
       claim_(*sequence_),
       kept_{sequence_->state, sequence_->state.length()},
@@ -29,14 +29,14 @@ OpenText::OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const Tok
   run_.gives_kv_back = true;
 }
 
-SequenceState& OpenText::with_prompt(std::span<const TokenId> prompt,
-                                     const GenerateOptions& options) {
+SequenceState& OpenSequence::with_prompt(std::span<const TokenId> prompt,
+                                         const GenerateOptions& options) {
   sequence_->engine.check(options);
   sequence_->engine.append_prompt(sequence_->state, prompt);
   return sequence_->state;
 }
 
-Generation OpenText::finish() {
+Generation OpenSequence::finish() {
   if (run_.failure) std::rethrow_exception(in_words(run_.failure));
   Generation result = run_.finish(request_.planning_seconds + now_seconds() - start_);
   Engine::Impl& engine = sequence_->engine;
@@ -52,9 +52,9 @@ Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<co
                           const GenerateOptions& options, const PieceCallback& callback) {
   Scheduler& scheduler = *sequence->engine.scheduler;
   return in_words("generate", [&] {
-    OpenText text(std::move(sequence), prompt, options, callback);
-    write_to_end(scheduler, text.run());
-    return text.finish();
+    OpenSequence open(std::move(sequence), prompt, options, callback);
+    write_to_end(scheduler, open.run());
+    return open.finish();
   });
 }
 

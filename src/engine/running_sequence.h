@@ -1,4 +1,4 @@
-// A text in progress: what it is so far, what of it was handed on, and what it took.
+// A sequence in progress: what it is so far, what of it was handed on, and what it took.
 #pragma once
 
 #include <exception>
@@ -14,8 +14,8 @@ namespace coppice {
 
 class Call;
 
-/// Where the scheduler (scheduler.h) has a text.
-struct TextPlace {
+/// Where the scheduler (scheduler.h) has a sequence.
+struct SequencePlace {
   enum class State {
     outside,
     queued,  ///< for others have the memory, or are as many as may run
@@ -25,24 +25,24 @@ struct TextPlace {
   } state = State::outside;
   Call* call = nullptr;
   double since = 0.0;            ///< queued, or at its call
-  std::int64_t admitted = 0;     ///< in which order texts left the queue
+  std::int64_t admitted = 0;     ///< in which order sequences left the queue
   bool slow = false;             ///< its callback took longer than steps wait
   bool preempted = false;        ///< its KV was taken, and it was not let in since
   std::int32_t passed_over = 0;  ///< times that a later one was let in first
 };
 
-class TextRun {
+class RunningSequence {
  public:
-  /// `state` holds the text so far, the prompt appended. All outlive this.
-  TextRun(Engine::Impl& engine, SequenceState& state, const SettledRequest& request,
-          const PieceCallback& callback);
+  /// `state` holds the sequence so far, the prompt appended. All outlive this.
+  RunningSequence(Engine::Impl& engine, SequenceState& state, const SettledRequest& request,
+                  const PieceCallback& callback);
 
   Engine::Impl& engine;
   const SettledRequest& request;
   SequenceState& state;
   Speculator speculator;
 
-  TextPlace place;  ///< the scheduler's; nobody else reads or writes it
+  SequencePlace place;  ///< the scheduler's; nobody else reads or writes it
   /// Its KV goes to the tree, or is freed, when the scheduler is done with it. Else the caller
   /// keeps it.
   bool gives_kv_back = false;
@@ -57,14 +57,14 @@ class TextRun {
     Seconds seconds;  ///< prefill, draft, verify and sampling
     std::int64_t steps = 0, draft_passes = 0;
     std::int64_t drafted = 0, looked_up = 0, looked_up_accepted = 0;
-    double batch = 0.0;  ///< texts of its steps, added up
+    double batch = 0.0;  ///< sequences of its steps, added up
     double queue_seconds = 0.0;
     std::int32_t preemptions = 0;
     double preparing_seconds = 0.0;  ///< its share
-    double observer_seconds = 0.0;   ///< not the text's own
+    double observer_seconds = 0.0;   ///< not the sequence's own
   } account;
 
-  /// What ended the text instead of a reason; its caller is to throw it.
+  /// What ended the sequence instead of a reason; its caller is to throw it.
   std::exception_ptr failure;
   /// Does it, and notes what it throws.
   template <typename Body>
@@ -77,13 +77,13 @@ class TextRun {
   }
 
   bool ended() const { return ended_.has_value(); }
-  /// Ends the text where it stands; what could have begun a stop text is handed on.
+  /// Ends the sequence where it stands; what could have begun a stop text is handed on.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
-  /// Counts it among the texts of a step.
+  /// Counts it among the sequences of a step.
   void join(DraftOutlook::Batch& batch, DraftGaps& gaps) const;
   /// What the draft is to see before the step of that batch, after the target's prefill; nothing:
-  /// it has seen the text, or will later.
+  /// it has seen the sequence, or will later.
   std::optional<DraftPrompt> draft_prompt(DraftOutlook::Batch& batch, const DraftGaps& gaps);
   /// A pass over it, of `pass_rows` in all, took this long by its share; 0 rows: it says nothing of
   /// later ones.
@@ -97,11 +97,11 @@ class TextRun {
   /// Whether a step can be taken meanwhile.
   bool goes_on_without_draft() const { return draft_ready_ || speculator.was_put_off(); }
   /// Counts the judged step's tokens up to an end token, which is among them: what lies behind it
-  /// is never returned. A stop text ends a text later, in take_tokens().
+  /// is never returned. A stop text ends a sequence later, in take_tokens().
   std::int32_t tokens_to_end() const;
   /// Takes over the tokens of a step, or of a pass that is none (StepView::is_step()), one by one,
-  /// until one of them ends the text. Tokens that are not part of the result are taken back from
-  /// the sequence.
+  /// until one of them ends the sequence. Tokens that are not part of the result are taken back
+  /// from the sequence.
   void take_tokens(bool of_step);
   /// Whether there is something that the callback has not seen.
   bool has_piece() const;
@@ -109,7 +109,7 @@ class TextRun {
   void call_back();
   /// Goes on with what the tree has of its tokens by now.
   void find_shared();
-  /// The text is let in for the first time, with what KV it has.
+  /// The sequence is let in for the first time, with what KV it has.
   void note_cached() { result_.statistics.cached_tokens = state.target_kv(); }
   /// Gives all KV up, which is computed again before the next step.
   void release_kv();

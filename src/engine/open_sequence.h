@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/running_sequence.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 #include "engine/settled_request.h"
-#include "engine/text_run.h"
 
 namespace coppice {
 
@@ -29,17 +29,17 @@ class SequenceClaim {
 };
 
 /// Until it is finished, its end leaves the sequence as it was before.
-class OpenText {
+class OpenSequence {
  public:
   /// Appends the prompt. Throws as Sequence::generate() does. `stop` ends what comes before the
   /// first step.
-  OpenText(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
-           const GenerateOptions& options, PieceCallback callback,
-           const std::stop_token& stop = {});
+  OpenSequence(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
+               const GenerateOptions& options, PieceCallback callback,
+               const std::stop_token& stop = {});
 
   /// For a Call, unless it has ended at once.
-  TextRun& run() { return run_; }
-  /// The text has ended: the sequence keeps it. Throws what it failed by.
+  RunningSequence& run() { return run_; }
+  /// Once the run has ended: the sequence keeps its tokens. Throws what it failed by.
   Generation finish();
 
  private:
@@ -53,10 +53,10 @@ class OpenText {
   const std::int32_t prompt_tokens_;
   const SettledRequest request_;
   const double start_;
-  TextRun run_;
+  RunningSequence run_;
 };
 
-/// Opens a text, writes it and finishes it. Throws as Sequence::generate() does.
+/// Opens a sequence, writes it and finishes it. Throws as Sequence::generate() does.
 Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<const TokenId> prompt,
                           const GenerateOptions& options, const PieceCallback& callback);
 
