@@ -81,7 +81,7 @@ template <typename Decisions>
 std::span<const float> BasicChildDrawer<Decisions>::noise_of(const Node& node) {
   if (draw_ != ChildDraw::coupled) return {};
   return noise_.row(key_.seed, key_.sequence,
-                    key_.position + static_cast<std::uint64_t>(node.depth));
+                    key_.noise_position(static_cast<std::uint64_t>(node.depth)));
 }
 
 template <typename Decisions>

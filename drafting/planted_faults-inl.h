@@ -25,7 +25,7 @@ class FaultyDrawing {
   auto operator()(RandomAddress at, const Outcome& outcome) {
     if (fault_ == DrawingFault::retry_shares_noise) {
       at.key.step = 0;
-      at.node_key += at.key.position;
+      at.node_key += at.key.noise_position(0);
     }
     return decide_(at, outcome);
   }

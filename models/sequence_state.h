@@ -40,9 +40,9 @@ struct SequenceState {
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
   std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
-  /// How often tokens were taken back whose noise is known by that: a stop text's. What comes in
-  /// their place has shared noise of its own.
-  std::uint64_t taken_back = 0;
+  /// Noise epoch: how often the sequence was cut back, by Sequence::rewind() or to a stop text.
+  /// Tokens written again at the same positions draw coupled noise of their own.
+  std::uint64_t epoch = 0;
 
   std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
   void append(TokenId token) {
@@ -86,7 +86,7 @@ struct SequenceState {
     counts = other.counts;
     largest_token = other.largest_token;
     steps = other.steps;
-    taken_back = other.taken_back;
+    epoch = other.epoch;
   }
   /// Forgets all but the first `length` tokens and their KV, and that of the last one, which the
   /// next pass writes. What it shares stays in the tree.

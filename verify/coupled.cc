@@ -15,12 +15,12 @@ class CoupledRule final : public AcceptanceRule {
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
              const StepKey& key, Verdict& verdict) override {
-    std::uint64_t position = key.position;
+    std::uint64_t depth = 0;
     follow(
         tree, links_,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
-                                noise_.row(key.seed, key.sequence, position++));
+                                noise_.row(key.seed, key.sequence, key.noise_position(depth++)));
         },
         verdict);
   }

@@ -183,7 +183,7 @@ bool RunningSequence::take(TokenId token, bool of_step) {
 
 Generation RunningSequence::finish(double seconds) {
   const GenerateOptions& options = request.options;
-  if (ended_ == FinishReason::stop) ++state.taken_back;  // a sequence that failed is undone instead
+  if (ended_ == FinishReason::stop) ++state.epoch;  // a sequence that failed is undone instead
   Statistics& s = result_.statistics;
   const auto count = static_cast<double>(result_.tokens.size());
   const auto steps = static_cast<double>(account.steps);

@@ -43,7 +43,7 @@ void Sequence::rewind(std::int32_t length) {
   }
   if (length == state.length()) return;
   state.cut(length);
-  ++state.taken_back;
+  ++state.epoch;
 }
 
 }  // namespace coppice

@@ -46,9 +46,9 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
     Part& part = parts_.emplace_back(Part{&of});
     if (!of.judged) continue;
     RunningSequence& sequence = part.sequence();
-    part.key = {
-        sequence.request.options.seed, sequence.request.options.stream, sequence.state.steps++,
-        static_cast<std::uint64_t>(sequence.state.length()) + (sequence.state.taken_back << 32)};
+    part.key = {sequence.request.options.seed, sequence.request.options.stream,
+                sequence.state.steps++, static_cast<std::uint64_t>(sequence.state.length()),
+                sequence.state.epoch};
     sequence.tree.reset(sequence.state.tokens.back());
   }
 }

@@ -118,6 +118,12 @@ TEST(Random, NodeKeysOfPathsDiffer) {
   }
 }
 
+// Saved seeds repeat their texts: the mixed bits are fixed.
+TEST(Random, EpochsTakeTheUpperHalfOfANoisePosition) {
+  EXPECT_EQ((StepKey{1, 2, 3, 4}.noise_position(5)), 9u);
+  EXPECT_EQ((StepKey{1, 2, 3, 4, 7}.noise_position(5)), 9u + 7u * 0x1'0000'0000u);
+}
+
 TEST(Random, CoupledUniformsAreAddressedByToken) {
   std::vector<double> whole(100), part(20);
   coupled_uniforms(1, 2, 3, 0, whole);

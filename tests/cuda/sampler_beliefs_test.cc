@@ -61,7 +61,7 @@ class HostRow {
     std::vector<double> maxima((vocab_ + 63) / 64);
     std::span<const float> noise;
     if (batch.noise == DeviceNoise::coupled) {
-      noise = noise_.row(key.seed, key.sequence, key.position);
+      noise = noise_.row(key.seed, key.sequence, key.noise_position(0));
     }
     block_maxima(probs, noise, 64, maxima);
     moments_ = power_moments(probs, noise, 64, maxima, batch.sharpness);

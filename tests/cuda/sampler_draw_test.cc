@@ -347,7 +347,7 @@ TEST_F(SamplerDraw, NoiseIsTheHosts) {
   constexpr std::int32_t tokens = 100003;
   for (const StepKey& key : {StepKey{1, 2, 3, 4}, StepKey{~0ull, 1ull << 40, 9, 1ull << 33}}) {
     std::vector<float> host(tokens);
-    inverse_exponential_noise(key.seed, key.sequence, key.position + 6, host);
+    inverse_exponential_noise(key.seed, key.sequence, key.noise_position(6), host);
     const GuardedArray<float> out(tokens);
     testing::probe_coupled_noise(key, 6, tokens, out.data(), stream_);
     const std::vector<float> device = out.download();

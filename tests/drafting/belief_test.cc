@@ -52,11 +52,11 @@ TEST(Belief, ChildrenComeWithTheirs) {
         drawer.begin(key, draw, sharpness);
         std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
         drawer.ready(0);
-        const auto expected =
-            beliefs(row,
-                    draw == ChildDraw::coupled ? noise.row(key.seed, key.sequence, key.position)
-                                               : std::span<const float>(),
-                    sharpness);
+        const auto expected = beliefs(row,
+                                      draw == ChildDraw::coupled
+                                          ? noise.row(key.seed, key.sequence, key.noise_position(0))
+                                          : std::span<const float>(),
+                                      sharpness);
         double last = 1.0;
         for (std::int32_t rank = 0; rank < 20; ++rank) {
           const auto child = drawer.child(tree, 0, rank);

@@ -79,7 +79,8 @@ class HostArithmetic final : public DeviceSampler {
     std::vector<float> noise(vocab, 1.0f);
     if (batch.noise == DeviceNoise::coupled) {
       inverse_exponential_noise(batch.key.seed, batch.key.sequence,
-                                batch.key.position + static_cast<std::uint64_t>(row.depth), noise);
+                                batch.key.noise_position(static_cast<std::uint64_t>(row.depth)),
+                                noise);
     }
     return noise;
   }

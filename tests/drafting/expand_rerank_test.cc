@@ -88,7 +88,7 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
       const auto score = [&](const TokenPath& path, std::vector<float> row) {
         if (draw == ChildDraw::top) return row;
         std::vector<float> noise(vocab);
-        inverse_exponential_noise(key.seed, key.sequence, key.position + path.size(), noise);
+        inverse_exponential_noise(key.seed, key.sequence, key.noise_position(path.size()), noise);
         for (std::size_t i = 0; i < vocab; ++i) row[i] *= noise[i];
         return row;
       };

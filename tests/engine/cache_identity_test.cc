@@ -216,7 +216,7 @@ void compare(const std::vector<Deed>& deeds, Engine& plain, Totals& totals) {
       GenerateOptions options = deed.request.options;
       options.speculation = Plain{};
       options.max_new_tokens = static_cast<std::int32_t>(mine.tokens.size());
-      const auto taken_back = SequenceAccess::impl(*text)->state.taken_back << 32;
+      const std::uint64_t epoch = SequenceAccess::impl(*text)->state.epoch;
       const std::size_t before = text->tokens().size() + deed.request.tokens.size();
       const Generation other = text->generate(deed.request.tokens, options);
       const auto parts = std::mismatch(mine.tokens.begin(), mine.tokens.end(), other.tokens.begin(),
@@ -229,7 +229,7 @@ void compare(const std::vector<Deed>& deeds, Engine& plain, Totals& totals) {
         ++totals.wrong;
         continue;
       }
-      const double gap = near_tie(options, (before + same) | taken_back, plain.vocab_size(),
+      const double gap = near_tie(options, (before + same) | epoch << 32, plain.vocab_size(),
                                   other.logprobs[same], mine.logprobs[same]);
       ++(gap < largest_near_tie(options) ? totals.near_ties : totals.wrong);
     }

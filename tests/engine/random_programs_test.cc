@@ -183,7 +183,7 @@ class Ledger {
     std::vector<double> score = law.probs;
     if (write.sampling.temperature > 0.0) {
       const std::vector<double> noise =
-          coupled_noise({write.seed, write.stream, 0, position + (write.epoch << 32)}, 0, letters);
+          coupled_noise({write.seed, write.stream, 0, position, write.epoch}, 0, letters);
       for (std::size_t t = 0; t < score.size(); ++t) score[t] /= noise[t];
     }
     const auto best = std::max_element(score.begin(), score.end()) - score.begin();
@@ -256,7 +256,7 @@ class Programs {
           write();
       }
       for (Tale& tale : tales_) {
-        if (fault_ == StateFault::epochs_modulo_two) tale.state().taken_back &= 1;
+        if (fault_ == StateFault::epochs_modulo_two) tale.state().epoch &= 1;
         const std::span<const TokenId> tokens = tale.sequence.tokens();
         ASSERT_TRUE(
             std::equal(tokens.begin(), tokens.end(), tale.tokens.begin(), tale.tokens.end()));
@@ -295,7 +295,7 @@ class Programs {
   Sequence forked(const Tale& tale) {
     Sequence fork = tale.sequence.fork();
     SequenceState& state = SequenceAccess::impl(fork)->state;
-    if (fault_ == StateFault::fork_without_epoch) state.taken_back = 0;
+    if (fault_ == StateFault::fork_without_epoch) state.epoch = 0;
     if (fault_ == StateFault::counts_after_fork) state.counts = TokenCounts(letters);
     return fork;
   }
@@ -324,7 +324,7 @@ class Programs {
     tale.cut(length);
     SequenceState& state = tale.state();
     if (fault_ == StateFault::rewinds_counted_once) {
-      state.taken_back = std::min<std::uint64_t>(state.taken_back, 1);
+      state.epoch = std::min<std::uint64_t>(state.epoch, 1);
     }
     if (fault_ == StateFault::counts_after_rewind) state.counts = before.counts;
   }
@@ -425,7 +425,7 @@ class Programs {
     ++tale.epoch;
     tale.cut(write.before.size() + g.tokens.size());
     if (fault_ == StateFault::epoch_of_an_empty_stop && g.tokens.empty()) {
-      --tale.state().taken_back;
+      --tale.state().epoch;
     }
   }
 

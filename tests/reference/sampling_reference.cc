@@ -196,7 +196,7 @@ std::vector<double> sampled_noise(const StepKey& key, std::uint64_t node_key, st
 
 std::vector<double> coupled_noise(const StepKey& key, std::int32_t depth, std::size_t vocab) {
   std::vector<double> noise(vocab);
-  coupled_uniforms(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth), 0,
+  coupled_uniforms(key.seed, key.sequence, key.noise_position(static_cast<std::uint64_t>(depth)), 0,
                    noise);
   for (double& value : noise) value = -std::log(value);
   return noise;

@@ -231,7 +231,7 @@ class OneNoiseRule final : public AcceptanceRule {
         tree, links_,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
-                                noise_.row(key.seed, key.sequence, key.position));
+                                noise_.row(key.seed, key.sequence, key.noise_position(0)));
         },
         verdict);
   }

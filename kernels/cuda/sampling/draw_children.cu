@@ -39,7 +39,7 @@ __device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawI
     node_key = static_cast<std::uint64_t>(input.depth);
   } else if (kFaulty && setting.fault == DeviceFault::retry_shares_noise) {
     key.step = 0;
-    node_key = key.position + static_cast<std::uint64_t>(input.depth);
+    node_key = key.noise_position(static_cast<std::uint64_t>(input.depth));
   }
   return sampled_noise(key, node_key);
 }

@@ -218,7 +218,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   const bool greedy = target_params_.temperature == 0.0;
   const auto noise_at = [&](std::int32_t depth) -> std::span<const float> {
     if (greedy) return {};
-    return noise_.row(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth));
+    return noise_.row(key.seed, key.sequence,
+                      key.noise_position(static_cast<std::uint64_t>(depth)));
   };
   const std::int32_t deepest =
       std::min(access.draft().model->max_positions(), access.target().model->max_positions()) -
