@@ -15,19 +15,19 @@ constexpr AcceptanceModel::Start sampled_by_number = {
 constexpr AcceptanceModel::Start by_belief = {{{0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}}};
 
 // Of a position of which only the sibling rank is known: the shipped pair's.
-const std::array<double, 4>& usual_position(ChildDraw draw) {
+const std::array<double, 4>& usual_position(AcceptanceRule draw) {
   static constexpr std::array<double, 4> sampled = {0.78, 0.36, 0.3, 0.11},
                                          top = {0.85, 0.5, 0.35, 0.3},
                                          coupled = {0.79, 0.53, 0.4, 0.15};
-  if (draw == ChildDraw::top) return top;
-  return draw == ChildDraw::coupled ? coupled : sampled;
+  if (draw == AcceptanceRule::greedy) return top;
+  return draw == AcceptanceRule::coupled ? coupled : sampled;
 }
 
 }  // namespace
 
-AcceptanceCalibration::AcceptanceCalibration(ChildDraw draw)
+AcceptanceCalibration::AcceptanceCalibration(AcceptanceRule draw)
     : usual_(usual_position(draw)),
-      by_share_(draw == ChildDraw::sampled ? sampled_by_share : by_belief),
+      by_share_(draw == AcceptanceRule::rejection ? sampled_by_share : by_belief),
       by_number_(sampled_by_number) {
   update();
 }

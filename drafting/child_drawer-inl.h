@@ -31,7 +31,7 @@ BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCach
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::begin(const StepKey& key, ChildDraw draw, double sharpness) {
+void BasicChildDrawer<Decisions>::begin(const StepKey& key, AcceptanceRule draw, double sharpness) {
   key_ = key;
   draw_ = draw;
   sharpness_ = sharpness;
@@ -79,7 +79,7 @@ std::span<std::uint64_t> BasicChildDrawer<Decisions>::taken_words(const Node& no
 
 template <typename Decisions>
 std::span<const float> BasicChildDrawer<Decisions>::noise_of(const Node& node) {
-  if (draw_ != ChildDraw::coupled) return {};
+  if (draw_ != AcceptanceRule::coupled) return {};
   return noise_.row(key_.seed, key_.sequence,
                     key_.noise_position(static_cast<std::uint64_t>(node.depth)));
 }
@@ -116,7 +116,7 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
   const auto taken = taken_words(node);
   std::fill(taken.begin(), taken.end(), 0);
   const std::span<const float> probs = std::as_const(distributions_).row(node_id);
-  if (draw_ == ChildDraw::sampled) {
+  if (draw_ == AcceptanceRule::rejection) {
     block_masses(probs, block_, block_values(node));
   } else {
     const auto maxima = block_values(node);
@@ -140,7 +140,7 @@ template <typename Decisions>
 std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t node_id,
                                                                     TokenId token) {
   const auto index = static_cast<std::size_t>(node_id);
-  if (draw_ == ChildDraw::sampled || index >= nodes_.size() || !nodes_[index].summarised) {
+  if (draw_ == AcceptanceRule::rejection || index >= nodes_.size() || !nodes_[index].summarised) {
     return std::nullopt;
   }
   const Node& node = nodes_[index];
@@ -165,7 +165,7 @@ void BasicChildDrawer<Decisions>::summarise_block(const Node& node, std::span<co
     for (std::uint64_t bits = taken[begin / 64]; bits != 0; bits &= bits - 1) {
       left[std::countr_zero(bits)] = 0.0f;
     }
-    if (draw_ == ChildDraw::sampled) {
+    if (draw_ == AcceptanceRule::rejection) {
       for (std::size_t i = 0; i < 64; i += 4) {
         for (std::size_t j = 0; j < 4; ++j) mass[j] += static_cast<double>(left[i + j]);
       }
@@ -176,7 +176,7 @@ void BasicChildDrawer<Decisions>::summarise_block(const Node& node, std::span<co
       for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, left[i]);
     }
   }
-  block_values(node)[block] = draw_ == ChildDraw::sampled
+  block_values(node)[block] = draw_ == AcceptanceRule::rejection
                                   ? (mass[0] + mass[1]) + (mass[2] + mass[3])
                                   : static_cast<double>(largest);
 }
@@ -237,7 +237,7 @@ TokenId BasicChildDrawer<Decisions>::draw_largest(const Node& node, std::span<co
 template <typename Decisions>
 double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
   Node& node = nodes_[static_cast<std::size_t>(node_id)];
-  if (draw_ != ChildDraw::sampled) return -1.0;
+  if (draw_ != AcceptanceRule::rejection) return -1.0;
   if (!node.squares) {
     const std::span<const float> probs = std::as_const(distributions_).row(node_id);
     double sum[8] = {};
@@ -272,17 +272,17 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   const RandomAddress at_rank{RandomStream::draft, key_, node.key,
                               static_cast<std::uint64_t>(rank)};
   const TokenId token =
-      draw_ == ChildDraw::sampled
+      draw_ == AcceptanceRule::rejection
           ? decide_(at_rank, [&](double u) { return draw_sampled(node, probs, u); })
           : draw_largest(node, probs, noise);
   if (token < 0) return std::nullopt;
   take(node, probs, token);
   const auto at = static_cast<std::size_t>(token);
   DrawnChild drawn{token, probs[at]};
-  if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
+  if (draw_ != AcceptanceRule::rejection && sharpness_ > 0.0) {
     drawn.belief =
         belief(node.beliefs, sharpness_, score(node, at, static_cast<double>(probs[at])));
-  } else if (draw_ == ChildDraw::sampled && cells_ > 0) {
+  } else if (draw_ == AcceptanceRule::rejection && cells_ > 0) {
     drawn.uniform = decide_.look(
         RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},
         [&](double u) { return acceptance_cell(u, cells_); });

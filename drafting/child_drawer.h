@@ -33,7 +33,7 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 /// replacement and lazily. A DraftSource evaluates nodes, has their distributions written to
 /// prepare(), and answers child() from here:
 ///
-///   drawer.begin(key, ChildDraw::sampled);
+///   drawer.begin(key, AcceptanceRule::rejection);
 ///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // evaluate()
 ///   drawer.ready(node);
 ///   drawer.child(arena, node, rank);                                      // child()
@@ -46,7 +46,7 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 template <typename Decisions>
 class BasicChildDrawer {
  public:
-  /// `noise` serves ChildDraw::coupled; share it with the acceptance rule. `cells`: how finely
+  /// `noise` serves AcceptanceRule::coupled; share it with the acceptance rule. `cells`: how finely
   /// DrawnChild::uniform is known, 0 for not at all. `spare`: of drawers that share the memory of
   /// D; null: this one has its own.
   BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {},
@@ -55,7 +55,7 @@ class BasicChildDrawer {
 
   /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
   /// (drafting/belief_temperature.h); 0: children come without.
-  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0);
+  void begin(const StepKey& key, AcceptanceRule draw, double sharpness = 1.0);
   /// Ends it: drawers that share memory may have that of D.
   void end();
 
@@ -112,7 +112,7 @@ class BasicChildDrawer {
   std::size_t block_ = 64;  ///< tokens per block, a multiple of 64
   std::size_t blocks_ = 0;
   std::int32_t cells_;
-  ChildDraw draw_ = ChildDraw::sampled;
+  AcceptanceRule draw_ = AcceptanceRule::rejection;
   double sharpness_ = 1.0;
   StepKey key_;
   DistributionTable distributions_;

@@ -12,18 +12,6 @@
 namespace coppice {
 namespace {
 
-DeviceNoise noise_of(ChildDraw draw) {
-  switch (draw) {
-    case ChildDraw::sampled:
-      return DeviceNoise::sampled;
-    case ChildDraw::top:
-      return DeviceNoise::top;
-    case ChildDraw::coupled:
-      return DeviceNoise::coupled;
-  }
-  return DeviceNoise::sampled;
-}
-
 DeviceFault fault_of(DrawingFault fault) {
   switch (fault) {
     case DrawingFault::none:
@@ -70,15 +58,15 @@ class DeviceDraftSampler final : public DraftSampler {
       : sampler_(sampler), store_(store), fault_(fault) {}
   ~DeviceDraftSampler() override { end(); }
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
-             double sharpness) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
+             AcceptanceRule draw, double sharpness) override {
     end();
     state_ = &state;
     text_ = {};
     text_.key = key;
     text_.params = params;
-    text_.noise = noise_of(draw);
-    text_.sharpness = draw == ChildDraw::sampled ? 0.0 : sharpness;
+    text_.rule = draw;
+    text_.sharpness = draw == AcceptanceRule::rejection ? 0.0 : sharpness;
   }
 
   // Nodes' lists keep their memory.
@@ -155,7 +143,7 @@ class DeviceDraftSampler final : public DraftSampler {
     const std::size_t at = node.next++;
     ++node.drawn;
     DrawnChild drawn{node.children[at].token, node.children[at].prob};
-    if (text_.noise == DeviceNoise::sampled) {
+    if (text_.rule == AcceptanceRule::rejection) {
       drawn.uniform = acceptance_cell(judging_number(node.key, static_cast<std::uint64_t>(rank)));
     } else if (node.moments.sum > 0.0) {
       drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[at]));

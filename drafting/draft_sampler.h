@@ -25,7 +25,7 @@ class DraftSampler : public DraftEvidence {
   /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs, with
   /// which children come where they are not sampled; 0: none.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-                     ChildDraw draw, double sharpness) = 0;
+                     AcceptanceRule draw, double sharpness) = 0;
   /// Ends it: what its nodes held is free for others.
   virtual void end() = 0;
   /// These nodes have lost their place for good.

@@ -102,7 +102,7 @@ class ExpandRerankPolicy final : public DraftPolicy {
 }  // namespace
 
 std::unique_ptr<DraftPolicy> make_expand_rerank_policy(const ExpandRerankOptions& options,
-                                                       ChildDraw draw) {
+                                                       AcceptanceRule draw) {
   require_any_tree_exact("expand-rerank", draw);
   if (options.beam_width < 1 || options.depth < 1) {
     throw_usage(cat("expand-rerank: beam width ", options.beam_width, ", depth ", options.depth,

@@ -38,8 +38,8 @@ class HostSamplerWith final : public HostDraftSampler {
       : shared_(shared),
         drawer_(shared.vocab_size, shared.noise, decisions..., shared.cells, shared.spare) {}
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
-             double sharpness) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
+             AcceptanceRule draw, double sharpness) override {
     state_ = &state;
     params_ = params;
     drawer_.begin(key, draw, sharpness);

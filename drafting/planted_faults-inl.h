@@ -59,7 +59,7 @@ class FaultyChildDrawer {
                 spare),
         declared_(0, vocab_size, spare) {}
 
-  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0) {
+  void begin(const StepKey& key, AcceptanceRule draw, double sharpness = 1.0) {
     drawer_.begin(key, draw, sharpness);
     declared_.reset();
   }

@@ -54,13 +54,6 @@ struct DrawnChildren {
   PowerMoments moments;           ///< of the whole row's scores, whatever of them is listed
 };
 
-/// How children are drawn (drafting) or which token follows a node (judging).
-enum class DeviceNoise : std::int32_t {
-  sampled,  ///< drafting: noise by node and token; judging: recursive rejection
-  top,      ///< no noise: by D; judging: the target's argmax
-  coupled,  ///< noise shared by absolute position and token
-};
-
 /// Faults of the device's sampling, for tests that must notice.
 enum class DeviceFault : std::int32_t {
   none,
@@ -93,7 +86,7 @@ struct PenaltyText {
 struct DrawText {
   StepKey key;
   SamplingParams params;  ///< temperature above 0
-  DeviceNoise noise = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   double sharpness = 0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
   const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
 };
@@ -115,8 +108,8 @@ struct DrawBatch {
 struct JudgeText {
   StepKey key;
   SamplingParams params;
-  DeviceNoise rule = DeviceNoise::sampled;  ///< top at temperature 0
-  const PenaltyText* penalty = nullptr;     ///< its nodes are rows of the batch
+  AcceptanceRule rule = AcceptanceRule::rejection;  ///< greedy at temperature 0
+  const PenaltyText* penalty = nullptr;             ///< its nodes are rows of the batch
 };
 
 /// Trees in depth-first order, one after the other, as rows of the target's pass.

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/token_tree.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 

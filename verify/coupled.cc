@@ -1,16 +1,16 @@
 #include "kernels/logits.h"
 #include "kernels/noise.h"
-#include "verify/acceptance.h"
 #include "verify/children.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 namespace {
 
 // The noise of a position is fixed before anything is drafted, and the token chosen there does
 // not depend on the tree: the output is that of plain sampling with the same noise.
-class CoupledRule final : public AcceptanceRule {
+class CoupledVerifier final : public Verifier {
  public:
-  explicit CoupledRule(NoiseCache& noise) : noise_(noise) {}
+  explicit CoupledVerifier(NoiseCache& noise) : noise_(noise) {}
   std::string name() const override { return "coupled"; }
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
@@ -32,8 +32,8 @@ class CoupledRule final : public AcceptanceRule {
 
 }  // namespace
 
-std::unique_ptr<AcceptanceRule> make_coupled_rule(NoiseCache& noise) {
-  return std::make_unique<CoupledRule>(noise);
+std::unique_ptr<Verifier> make_coupled_verifier(NoiseCache& noise) {
+  return std::make_unique<CoupledVerifier>(noise);
 }
 
 }  // namespace coppice

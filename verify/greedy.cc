@@ -1,10 +1,10 @@
-#include "verify/acceptance.h"
 #include "verify/children.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 namespace {
 
-class GreedyRule final : public AcceptanceRule {
+class GreedyVerifier final : public Verifier {
  public:
   std::string name() const override { return "greedy"; }
 
@@ -20,6 +20,6 @@ class GreedyRule final : public AcceptanceRule {
 
 }  // namespace
 
-std::unique_ptr<AcceptanceRule> make_greedy_rule() { return std::make_unique<GreedyRule>(); }
+std::unique_ptr<Verifier> make_greedy_verifier() { return std::make_unique<GreedyVerifier>(); }
 
 }  // namespace coppice

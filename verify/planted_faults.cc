@@ -40,7 +40,7 @@ void OrderLost::judge(const TokenTree& tree, TargetSource& target, const Distrib
     TargetSource& target_;
     const std::vector<std::int32_t>& order_;
   } sorted_target(target, order);
-  rule_->judge(sorted, sorted_target, draft, key, verdict);
+  verifier_->judge(sorted, sorted_target, draft, key, verdict);
   for (std::int32_t& node : verdict.path) node = order[static_cast<std::size_t>(node)];
 }
 
@@ -57,11 +57,11 @@ void OtherDraft::judge(const TokenTree& tree, TargetSource& target, const Distri
       to[i] = static_cast<float>(std::sqrt(static_cast<double>(from[i])) / sum);
     }
   }
-  rule_->judge(tree, target, other, key, verdict);
+  verifier_->judge(tree, target, other, key, verdict);
 }
 
-std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault) {
-  return make_faulty_rejection_rule(fault, PhiloxDecisions());
+std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault) {
+  return make_faulty_rejection_verifier(fault, PhiloxDecisions());
 }
 
 }  // namespace coppice

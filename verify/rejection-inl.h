@@ -11,16 +11,16 @@
 #include "base/decisions.h"
 #include "kernels/logits.h"
 #include "kernels/rejection_rule.h"
-#include "verify/acceptance.h"
 #include "verify/children.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
 /// `Node`: the rule at one node, NodeRejection but for planted faults.
 template <typename Decisions, typename Node = NodeRejection>
-class RejectionRule final : public AcceptanceRule {
+class RejectionVerifier final : public Verifier {
  public:
-  explicit RejectionRule(Decisions decide = {}, std::string name = "rejection")
+  explicit RejectionVerifier(Decisions decide = {}, std::string name = "rejection")
       : decide_(std::move(decide)), name_(std::move(name)) {}
   std::string name() const override { return name_; }
 

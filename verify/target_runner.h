@@ -13,7 +13,7 @@
 #include "models/kv/pass_layout.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 

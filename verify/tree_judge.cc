@@ -19,8 +19,9 @@ std::span<const TargetRunner::Text> rows_of(std::span<const TextTree> texts,
 
 class HostJudge final : public TreeJudge {
  public:
-  using Rules = std::array<std::shared_ptr<AcceptanceRule>, 3>;  ///< by DeviceNoise
-  HostJudge(TargetRunner& target, Rules rules) : target_(target), rules_(std::move(rules)) {}
+  using Verifiers = std::array<std::shared_ptr<Verifier>, 3>;  ///< by AcceptanceRule
+  HostJudge(TargetRunner& target, Verifiers verifiers)
+      : target_(target), verifiers_(std::move(verifiers)) {}
 
   TargetRunner::Pass judge(std::span<const TextTree> texts, StepSeconds& seconds) override {
     TargetRunner::Pass pass;
@@ -38,7 +39,7 @@ class HostJudge final : public TreeJudge {
       if (text.tree == nullptr) continue;
       const DistributionTable* const drafted =
           text.draft == nullptr ? nullptr : text.draft->distributions();
-      rules_[static_cast<std::size_t>(text.rule)]->judge(
+      verifiers_[static_cast<std::size_t>(text.rule)]->judge(
           *text.tree, pass->text(t), drafted == nullptr ? nothing_drafted : *drafted, text.key,
           *text.verdict);
     }
@@ -47,7 +48,7 @@ class HostJudge final : public TreeJudge {
 
  private:
   TargetRunner& target_;
-  const Rules rules_;
+  const Verifiers verifiers_;
   std::vector<TargetRunner::Text> rows_;
 };
 
@@ -149,17 +150,17 @@ class DeviceJudge final : public TreeJudge {
 }  // namespace
 
 std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target, NoiseCache& noise) {
-  HostJudge::Rules rules;
-  rules[static_cast<std::size_t>(DeviceNoise::sampled)] = make_rejection_rule();
-  rules[static_cast<std::size_t>(DeviceNoise::top)] = make_greedy_rule();
-  rules[static_cast<std::size_t>(DeviceNoise::coupled)] = make_coupled_rule(noise);
-  return std::make_unique<HostJudge>(target, std::move(rules));
+  HostJudge::Verifiers verifiers;
+  verifiers[static_cast<std::size_t>(AcceptanceRule::rejection)] = make_rejection_verifier();
+  verifiers[static_cast<std::size_t>(AcceptanceRule::greedy)] = make_greedy_verifier();
+  verifiers[static_cast<std::size_t>(AcceptanceRule::coupled)] = make_coupled_verifier(noise);
+  return std::make_unique<HostJudge>(target, std::move(verifiers));
 }
 
 std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target,
-                                           std::unique_ptr<AcceptanceRule> rule) {
-  const std::shared_ptr<AcceptanceRule> shared = std::move(rule);
-  return std::make_unique<HostJudge>(target, HostJudge::Rules{shared, shared, shared});
+                                           std::unique_ptr<Verifier> verifier) {
+  const std::shared_ptr<Verifier> shared = std::move(verifier);
+  return std::make_unique<HostJudge>(target, HostJudge::Verifiers{shared, shared, shared});
 }
 
 std::unique_ptr<TreeJudge> make_device_judge(TargetRunner& target, DeviceSampler& sampler) {

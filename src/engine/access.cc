@@ -64,8 +64,8 @@ StepObserver EngineAccess::observe(StepObserver observer) {
 
 bool EngineAccess::judges_on_device() const { return impl_.sampler != nullptr; }
 
-EngineAccess::RuleMaker EngineAccess::judge_by(RuleMaker rule) {
-  return std::exchange(impl_.other_rule, std::move(rule));
+EngineAccess::VerifierMaker EngineAccess::judge_by(VerifierMaker maker) {
+  return std::exchange(impl_.other_verifier, std::move(maker));
 }
 
 void EngineAccess::plant(PassFault fault) { impl_.target_runner->plant(fault); }

@@ -18,9 +18,9 @@
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
 #include "sizing/cost_table.h"
-#include "verify/acceptance.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
@@ -85,11 +85,11 @@ class EngineAccess {
   StepObserver observe(StepObserver observer);
 
   // Planted faults.
-  using RuleMaker = std::function<std::unique_ptr<AcceptanceRule>()>;
+  using VerifierMaker = std::function<std::unique_ptr<Verifier>()>;
   bool judges_on_device() const;
   /// Judges by another rule than the options say, on the host; an empty maker: as they say.
   /// Returns the former one.
-  RuleMaker judge_by(RuleMaker rule);
+  VerifierMaker judge_by(VerifierMaker maker);
   void plant(PassFault fault);
   void plant(DrawingFault fault);  ///< for engines with a draft
   void plant(DeviceFault fault);   ///< for devices that judge

@@ -15,7 +15,7 @@ namespace {
 
 class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
  public:
-  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, ChildDraw draw)
+  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, AcceptanceRule draw)
       : name_(std::move(name)), policy_(std::move(policy)), draw_(draw) {}
   std::string name() const override { return name_; }
 
@@ -68,7 +68,7 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
   std::int32_t max_size() const override { return limits_.max_size; }
   std::int32_t max_depth() const override { return limits_.max_depth; }
   std::int32_t room() const override { return std::max(0, limits_.max_size - kept_); }
-  bool any_tree_is_exact() const override { return draw_ != ChildDraw::sampled; }
+  bool any_tree_is_exact() const override { return draw_ != AcceptanceRule::rejection; }
   std::int32_t nodes() const override { return arena_.nodes(); }
 
   DraftNode node(std::int32_t node) const override {
@@ -237,7 +237,7 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
 
   const std::string name_;
   const std::unique_ptr<CustomPolicy> policy_;
-  const ChildDraw draw_;
+  const AcceptanceRule draw_;
   bool asked_ = false;             // whether the policy is at work
   DraftSource* source_ = nullptr;  // while it may draw
   std::vector<Node> state_;        // by arena node
@@ -252,7 +252,7 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
 }  // namespace
 
 std::unique_ptr<DraftPolicy> adapt_policy(std::string name, std::unique_ptr<CustomPolicy> policy,
-                                          ChildDraw draw) {
+                                          AcceptanceRule draw) {
   return std::make_unique<CustomDraftPolicy>(std::move(name), std::move(policy), draw);
 }
 

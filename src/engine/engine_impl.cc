@@ -117,10 +117,10 @@ JointSizes& Engine::Impl::sizes_among_others() {
 }
 
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge() {
-  if (other_rule) {
+  if (other_verifier) {
     if (sampler)
       throw_failure("planted rules read distributions on the host; this device has none");
-    return make_host_judge(*target_runner, other_rule());
+    return make_host_judge(*target_runner, other_verifier());
   }
   return sampler ? make_device_judge(*target_runner, *sampler)
                  : make_host_judge(*target_runner, *noise);

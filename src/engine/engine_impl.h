@@ -34,9 +34,9 @@
 #include "sizing/draft_outlook.h"
 #include "sizing/joint_sizes.h"
 #include "sizing/rule_choice.h"
-#include "verify/acceptance.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
@@ -65,7 +65,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairSharpness> sharpness;
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
-  std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
+  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftOutlook> outlooks;
   /// How often what was looked up was right, by tenths of temperature.
   std::map<std::int64_t, LookupCalibration> lookups;
   AnswerIndex answers;  ///< of sequences with Lookup::engine
@@ -74,7 +74,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   bool costs_are_saved = false;
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
-  std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
+  std::function<std::unique_ptr<Verifier>()> other_verifier;
   EngineFault fault = EngineFault::none;
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.

@@ -46,9 +46,10 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   settle_outlook(engine);
 }
 
-DeviceNoise SettledRequest::rule() const {
-  if (greedy()) return DeviceNoise::top;
-  return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
+AcceptanceRule SettledRequest::rule() const {
+  if (greedy()) return AcceptanceRule::greedy;
+  return options.acceptance == Acceptance::coupled ? AcceptanceRule::coupled
+                                                   : AcceptanceRule::rejection;
 }
 
 // Large trees gain by coupled acceptance where they know the noise (sizing/rule_choice.h). Sizes
@@ -78,12 +79,13 @@ void SettledRequest::settle_rule(Engine::Impl& engine) {
 void SettledRequest::settle_draft(const Engine::Impl& engine) {
   const bool given = options.draft_temperature.has_value();
   draft_temperature = first_draft_temperature(options);
-  draft.draw = child_draw(options);
+  draft.draw = drawing_rule(options);
   draft.uniforms_judge = !greedy();
   // Nobody else asks what the noise tells of children. A chain without a size ends by it.
   const bool asked_for =
       learns_values || (std::holds_alternative<Chain>(options.speculation) && costs != nullptr);
-  const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
+  const bool can_believe =
+      draft.draw != AcceptanceRule::rejection && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = options.sampling;
   if (!fixed_belief) draft.params.temperature = draft_temperature;

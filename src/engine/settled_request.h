@@ -44,7 +44,7 @@ struct SettledRequest {
     return std::lround(10.0 * options.sampling.temperature);
   }
   bool greedy() const { return options.sampling.temperature == 0.0; }
-  DeviceNoise rule() const;
+  AcceptanceRule rule() const;
 
  private:
   void settle_rule(Engine::Impl& engine);

@@ -52,7 +52,7 @@ class Speculator {
   /// Whether its trees can grow together with others', at common prices.
   bool can_grow_jointly() const { return by_costs_ != nullptr; }
   /// Whether what is drawn stays: sequences with the same noise must not grow together.
-  bool draws_for_good() const { return setting_.draw == ChildDraw::sampled; }
+  bool draws_for_good() const { return setting_.draw == AcceptanceRule::rejection; }
   /// Nodes of its trees of late, on average.
   double usual_nodes() const { return steps_ > 0.0 ? nodes_ / steps_ : 0.0; }
   /// Bounds of a step's tree of at most `room` nodes, of which `tokens_left` tokens at most can be

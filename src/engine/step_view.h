@@ -15,8 +15,8 @@
 #include "drafting/calibration.h"
 #include "drafting/draft_sampler.h"
 #include "models/sequence_state.h"
-#include "verify/acceptance.h"
 #include "verify/target_runner.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 

@@ -112,7 +112,7 @@ struct PolicyMaker {
   const TreePlan& plan;
   AutoSize* auto_size;
   const AcceptanceCalibration* calibration;
-  ChildDraw draw;
+  AcceptanceRule draw;
 
   using Made = std::unique_ptr<DraftPolicy>;
 
@@ -123,7 +123,8 @@ struct PolicyMaker {
   }
   Made operator()(const Chain&) const {
     if (auto_size == nullptr) return make_chain_policy();
-    return make_chain_policy({calibration, &auto_size->prices(), draw != ChildDraw::sampled});
+    return make_chain_policy(
+        {calibration, &auto_size->prices(), draw != AcceptanceRule::rejection});
   }
   Made operator()(const StaticTree&) const { return make_static_policy(plan.map.shape); }
   Made operator()(const SpecInfer&) const { return make_specinfer_policy(plan.widths); }
@@ -142,7 +143,7 @@ struct PolicyMaker {
 
   Made dyspec(bool plain_values, AutoSize* sizes) const {
     const AcceptanceCalibration* values = plain_values ? nullptr : calibration;
-    const bool any_tree = values != nullptr && draw != ChildDraw::sampled;
+    const bool any_tree = values != nullptr && draw != AcceptanceRule::rejection;
     return make_dyspec_policy({values, sizes == nullptr ? nullptr : &sizes->prices(), any_tree});
   }
 };
@@ -178,7 +179,7 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
                                          AutoSize* auto_size,
                                          const AcceptanceCalibration* calibration) {
   if (auto_size != nullptr) calibration = &auto_size->calibration();
-  return std::visit(PolicyMaker{plan, auto_size, calibration, child_draw(options)},
+  return std::visit(PolicyMaker{plan, auto_size, calibration, drawing_rule(options)},
                     options.speculation);
 }
 

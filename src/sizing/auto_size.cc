@@ -10,7 +10,7 @@ namespace coppice {
 
 using C = SizingConstants;
 
-AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw,
+AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
                    std::int32_t most)
     : costs_{costs, correction},
       correction_(correction),

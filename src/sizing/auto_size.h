@@ -26,7 +26,8 @@ class AutoSize {
  public:
   /// `correction`: what the clock has said so far, of all texts; null if sizes are to repeat
   /// themselves. Both outlive this. `most`: draft tokens of the largest tree that is priced.
-  AutoSize(const CostTable& costs, CostCorrection* correction, ChildDraw draw, std::int32_t most);
+  AutoSize(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
+           std::int32_t most);
 
   /// Before the first step, or the first after a scout has given up. `fit`: mean probability that
   /// the draft gave to the prompt's tokens.

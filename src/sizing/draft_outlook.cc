@@ -15,7 +15,7 @@ double left_of(double memory) { return std::exp(-1.0 / memory); }
 
 }  // namespace
 
-DraftOutlook::DraftOutlook(ChildDraw draw) : acceptance_(draw) {
+DraftOutlook::DraftOutlook(AcceptanceRule draw) : acceptance_(draw) {
   const AcceptanceCalibration usual(draw);
   for (std::size_t d = 0; d < depths; ++d) {
     usual_[d] = usual.position(0, static_cast<std::int32_t>(d) + 1);

@@ -33,7 +33,7 @@ namespace coppice {
 /// still to be drawn. At temperature 0 and under coupled acceptance no token depends on them.
 class DraftOutlook {
  public:
-  explicit DraftOutlook(ChildDraw draw);
+  explicit DraftOutlook(AcceptanceRule draw);
 
   /// The texts that could take the step at hand.
   struct Batch {

@@ -76,7 +76,7 @@ void replay(Engine& engine, const TreeShape& shape, const std::vector<TokenId>& 
     TextTree judged;
     judged.state = &text;
     judged.tree = &tree;
-    judged.rule = DeviceNoise::top;
+    judged.rule = AcceptanceRule::greedy;
     judged.key.step = text.steps++;
     judged.verdict = &verdict;
     const TargetRunner::Pass pass = judge->judge({&judged, 1}, spent);

@@ -25,10 +25,6 @@ constexpr std::size_t most_children = cuda::drawn_children;
 
 std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-ChildDraw draw_of(DeviceNoise noise) {
-  return noise == DeviceNoise::top ? ChildDraw::top : ChildDraw::coupled;
-}
-
 /// Scores and moments of one row, copied.
 struct Drawn {
   std::vector<DeviceChild> list;
@@ -53,14 +49,14 @@ class HostRow {
         drawer_(static_cast<std::int64_t>(vocab_), noise_) {
     StepKey key = batch.key;
     key.position += static_cast<std::uint64_t>(depth);  // the drawer's root has depth 0
-    drawer_.begin(key, draw_of(batch.noise), batch.sharpness);
+    drawer_.begin(key, batch.rule, batch.sharpness);
     LogitsScratch scratch;
     const std::span<float> probs = drawer_.prepare(0);
     process_logits(logits, batch.params, seen, scratch, probs);
     drawer_.ready(0);
     std::vector<double> maxima((vocab_ + 63) / 64);
     std::span<const float> noise;
-    if (batch.noise == DeviceNoise::coupled) {
+    if (batch.rule == AcceptanceRule::coupled) {
       noise = noise_.row(key.seed, key.sequence, key.noise_position(0));
     }
     block_maxima(probs, noise, 64, maxima);
@@ -170,19 +166,19 @@ TEST_P(SamplerBeliefsByVocabulary, AreTheHostDrawers) {
         common_rows.push_back(std::span(logits).subspan(r * index_of(v.draft), index_of(common)));
         near_edge.push_back(testing::reference_law(common_rows[r], params).near_edge);
       }
-      for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
+      for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
         for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
           testing::OneDraw batch;
           batch.key = {random(), random() % 5, random() % 100, random() % 1000};
           batch.params = params;
-          batch.noise = noise;
+          batch.rule = rule;
           batch.sharpness = sharpness;
           batch.rows = rows;
           const auto drawn = draw_scored(*sampler, batch, on_device.data(), v.draft, 2);
           for (std::size_t r = 0; r < rows.size(); ++r) {
             if (near_edge[r]) continue;
             SCOPED_TRACE(::testing::Message()
-                         << "kind " << kind << " noise " << static_cast<int>(noise) << " k "
+                         << "kind " << kind << " rule " << static_cast<int>(rule) << " k "
                          << params.top_k << " p " << params.top_p << " min-p " << params.min_p
                          << " sharpness " << sharpness << " row " << r);
             HostRow host(common_rows[r], batch, rows[r].depth, nullptr);
@@ -216,14 +212,14 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
   std::mt19937_64 random(static_cast<std::uint64_t>(v.draft) + 4);
   const auto sampler = make_sampler(v.target, v.draft, 1, 3);
   const std::vector<DrawRow> rows{{1, 0, 2, 11}};
-  for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
+  for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     const std::vector<float> logits = random_logits(random, index_of(v.draft), 0);
     const std::span<const float> row = std::span(logits).first(index_of(common));
     const GuardedArray<float> on_device(logits);
     testing::OneDraw batch;
     batch.key = {5, 6, 7, random()};
     batch.params = {1.0, 150};
-    batch.noise = noise;
+    batch.rule = rule;
     batch.sharpness = 0.8;
     batch.rows = rows;
     if (testing::reference_law(row, batch.params).near_edge) continue;
@@ -288,7 +284,7 @@ TEST_F(SamplerBeliefs, FollowThePenalty) {
   testing::OneDraw batch;
   batch.key = {1, 2, 3, 4};
   batch.params = {0.8, 0, 1.0, 0.0, 1.7};
-  batch.noise = DeviceNoise::coupled;
+  batch.rule = AcceptanceRule::coupled;
   batch.sharpness = 1.3;
   batch.rows = rows;
   batch.penalty = &text;
@@ -314,7 +310,7 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
     testing::OneDraw batch;
     batch.key = {random(), 1, 2, 3};
     batch.params = {1.0};
-    batch.noise = DeviceNoise::coupled;
+    batch.rule = AcceptanceRule::coupled;
     batch.sharpness = 0.7;
     batch.rows = rows;
     const auto off = [&](const testing::OneDraw& drawn, DeviceFault fault) {
@@ -344,7 +340,7 @@ TEST_F(SamplerBeliefs, ComeOnlyWithASharpness) {
   const std::vector<DrawRow> rows{{0, 0, 1, 1}};
   testing::OneDraw batch;
   batch.params = {1.0};
-  batch.noise = DeviceNoise::coupled;
+  batch.rule = AcceptanceRule::coupled;
   batch.rows = rows;
   batch.sharpness = 1.0;
   const Drawn with = draw_scored(*sampler, batch, logits.data(), vocab)[0];

@@ -72,7 +72,7 @@ class SamplerLaw : public testing::SamplerTest {
  protected:
   struct Setting {
     SamplingParams target_params{1.0}, draft_params{1.0};
-    DeviceNoise noise = DeviceNoise::sampled;
+    AcceptanceRule rule = AcceptanceRule::rejection;
     DeviceFault fault = DeviceFault::none;
   };
 
@@ -166,7 +166,7 @@ class SamplerLaw : public testing::SamplerTest {
     std::vector<DrawRow> rows;
     std::vector<TokenId> last;
     for (std::size_t t = 0; t < live.size(); ++t) {
-      draws.push_back({live[t].key, setting.draft_params, setting.noise, 0.0, &penalties[t]});
+      draws.push_back({live[t].key, setting.draft_params, setting.rule, 0.0, &penalties[t]});
       for (DrawRow row : live[t].rows) {
         row.text = static_cast<std::int32_t>(t);
         rows.push_back(row);
@@ -237,7 +237,7 @@ class SamplerLaw : public testing::SamplerTest {
     for (const Text& text : live) penalties.push_back({text.counts, all.token, all.parent});
     std::vector<JudgeText> judges;
     for (std::size_t t = 0; t < live.size(); ++t) {
-      judges.push_back({live[t].key, setting.target_params, setting.noise, &penalties[t]});
+      judges.push_back({live[t].key, setting.target_params, setting.rule, &penalties[t]});
     }
     upload(*target_logits_, models.target, all.token);
     sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, all.store});
@@ -318,7 +318,7 @@ TEST_F(SamplerLaw, RejectionUnderPenalty) {
 
 TEST_F(SamplerLaw, Coupled) {
   Setting setting;
-  setting.noise = DeviceNoise::coupled;
+  setting.rule = AcceptanceRule::coupled;
   expect_fits(setting, "coupled");
 }
 

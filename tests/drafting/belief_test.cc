@@ -46,14 +46,14 @@ TEST(Belief, ChildrenComeWithTheirs) {
   tree.reset(0);
   for (int trial = 0; trial < 40; ++trial) {
     const std::vector<float> row = random_row(random, 0.5 + trial % 5);
-    for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+    for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
       for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
         const StepKey key{1, 2, 3, static_cast<std::uint64_t>(trial)};
         drawer.begin(key, draw, sharpness);
         std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
         drawer.ready(0);
         const auto expected = beliefs(row,
-                                      draw == ChildDraw::coupled
+                                      draw == AcceptanceRule::coupled
                                           ? noise.row(key.seed, key.sequence, key.noise_position(0))
                                           : std::span<const float>(),
                                       sharpness);
@@ -79,7 +79,7 @@ TEST(Belief, SampledChildrenComeWithTheCellOfTheirNumber) {
   TokenTree tree;
   tree.reset(0);
   const StepKey key{7, 8, 9, 10};
-  drawer.begin(key, ChildDraw::sampled);
+  drawer.begin(key, AcceptanceRule::rejection);
   std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
   drawer.ready(0);
   for (std::uint64_t rank = 0; rank < 50; ++rank) {
@@ -104,7 +104,7 @@ TEST(BeliefTemperature, FindsTheSharpness) {
     for (std::uint64_t step = 0; step < 3000; ++step) {
       const std::vector<float> row = random_row(random, 2.0);
       const StepKey key{1, 2, step, step};
-      drawer.begin(key, ChildDraw::coupled, learned.sharpness());
+      drawer.begin(key, AcceptanceRule::coupled, learned.sharpness());
       std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
       drawer.ready(0);
       ASSERT_TRUE(drawer.child(tree, 0, 0));
@@ -129,7 +129,7 @@ TEST(BeliefTemperature, FindsTheSharpness) {
   // A token that the draft excludes says nothing, and neither does a sampled tree.
   EXPECT_FALSE(drawer.evidence(0, 0));
   EXPECT_FALSE(drawer.evidence(1, 1));
-  drawer.begin({}, ChildDraw::sampled);
+  drawer.begin({}, AcceptanceRule::rejection);
   EXPECT_FALSE(drawer.evidence(0, 1));
 }
 
@@ -145,7 +145,7 @@ TEST(BeliefTemperature, FindsOutADraftThatEqualsTheTarget) {
     BeliefTemperature learned(1.3);
     for (std::uint64_t step = 0; step < 60; ++step) {
       const std::vector<float> row = random_row(random, 3.0);
-      drawer.begin({1, 2, step, step}, ChildDraw::coupled, learned.sharpness());
+      drawer.begin({1, 2, step, step}, AcceptanceRule::coupled, learned.sharpness());
       std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
       drawer.ready(0);
       TokenId token = drawer.child(tree, 0, 0)->token;

@@ -40,7 +40,8 @@ AcceptanceCalibration trained(std::uint64_t seed, int observations) {
 
 // What is usual is where learning starts, for every way of drawing; it weighs little.
 TEST(Calibration, StartsFromWhatIsUsual) {
-  for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+  for (const AcceptanceRule draw :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     AcceptanceCalibration calibration(draw);
     for (const std::int32_t depth : all_depths) {
       EXPECT_GT(calibration.position(0, depth), 2.0 * calibration.position(3, depth));
@@ -102,7 +103,7 @@ TEST(Calibration, WiderClassesTeachNarrowerOnes) {
 
 // It learns from what a step judged, with the numbers that judged it.
 TEST(Calibration, LearnsFromNumbers) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   TokenTree tree;
   tree.reset(0);
   tree.add(0, 1, 0, 0.4f, 1.0, -1.0f, 0.3f);
@@ -250,8 +251,10 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
     const TableDraft::Rows draft = [&](const TokenPath& path) {
       return testing::random_row(seed, vocab, path);
     };
-    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
-      const auto policy = make_dyspec_policy({&calibration, nullptr, draw != ChildDraw::sampled});
+    for (const AcceptanceRule draw :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+      const auto policy =
+          make_dyspec_policy({&calibration, nullptr, draw != AcceptanceRule::rejection});
       for (const std::int32_t size : {0, 1, 2, 5, 11, 30}) {
         GrowthLimits limits;
         limits.max_size = size;
@@ -266,7 +269,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
         ASSERT_FALSE(source.broken);
         ASSERT_LE(source.most_live, static_cast<std::size_t>(size + 1));
         const TokenTree expected =
-            NaiveGrowth(naive_source, calibration, draw != ChildDraw::sampled).grow(limits);
+            NaiveGrowth(naive_source, calibration, draw != AcceptanceRule::rejection).grow(limits);
         // The same nodes; where values tie but for rounding, the last ones may differ.
         auto paths = testing::paths_of(tree), expected_paths = testing::paths_of(expected);
         std::sort(paths.begin(), paths.end());
@@ -314,8 +317,9 @@ TEST(DyspecByCosts, StopsWhereNothingPays) {
     const TableDraft::Rows draft = [&](const TokenPath& path) {
       return testing::random_row(seed, vocab, path);
     };
-    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
-      const bool any_tree = draw != ChildDraw::sampled;
+    for (const AcceptanceRule draw :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+      const bool any_tree = draw != AcceptanceRule::rejection;
       const auto policy = make_dyspec_policy({&calibration, &prices, any_tree});
       GrowthLimits limits;
       limits.max_size = 60;

@@ -54,22 +54,22 @@ struct Wish {
 std::vector<Wish> wishes() {
   const auto dyspec = [] { return make_dyspec_policy(); };
   return {
-      {dyspec, {12}, {{0.8}, ChildDraw::sampled}, 5},
-      {dyspec, {9}, {{0.45}, ChildDraw::top}, 40},
-      {[] { return make_chain_policy(); }, {5}, {{1.0, 20}, ChildDraw::coupled}, 1},
+      {dyspec, {12}, {{0.8}, AcceptanceRule::rejection}, 5},
+      {dyspec, {9}, {{0.45}, AcceptanceRule::greedy}, 40},
+      {[] { return make_chain_policy(); }, {5}, {{1.0, 20}, AcceptanceRule::coupled}, 1},
       {[] {
          return make_specinfer_policy({2, 2, 1});
        },
        {30},
-       {{0.9, 0, 1.0, 0.0, 1.3}, ChildDraw::sampled},
+       {{0.9, 0, 1.0, 0.0, 1.3}, AcceptanceRule::rejection},
        23},
       {[] {
-         return make_expand_rerank_policy({3, 3}, ChildDraw::top);
+         return make_expand_rerank_policy({3, 3}, AcceptanceRule::greedy);
        },
        {8},
-       {{0.6}, ChildDraw::top},
+       {{0.6}, AcceptanceRule::greedy},
        90},
-      {dyspec, {0}, {{0.8}, ChildDraw::sampled}, 7},
+      {dyspec, {0}, {{0.8}, AcceptanceRule::rejection}, 7},
   };
 }
 

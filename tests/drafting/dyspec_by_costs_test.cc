@@ -17,7 +17,7 @@ using testing::TokenPath;
 
 // A child with u below 0.5 is accepted, one above is not.
 AcceptanceCalibration heeding_numbers() {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   for (int i = 0; i < 400; ++i) {
     const double u = i % 2 == 0 ? 0.25 : 0.75;
     calibration.observe(i / 2 % 2, 1 + i % 5, 0.5, u < 0.5, u);

@@ -88,7 +88,7 @@ class TableSource final : public TextDraft {
       : draft_(draft),
         noise_(static_cast<std::int64_t>(vocab)),
         drawer_(static_cast<std::int64_t>(vocab), noise_) {
-    drawer_.begin(key, ChildDraw::sampled);
+    drawer_.begin(key, AcceptanceRule::rejection);
   }
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
     ++passes;
@@ -319,7 +319,7 @@ TEST(DyspecThreshold, ExpandsWhatReachesTheThreshold) {
 // Two tokens that will be accepted are worth a third, one that is nearly lost ends the chain; and
 // steps of the costs are looked across.
 TEST(Chain, EndsWhereNothingMorePays) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   for (int i = 0; i < 400; ++i) {
     const double u = i % 2 == 0 ? 0.25 : 0.75;
     calibration.observe(0, 1 + i % 5, 0.5, u < 0.5, u);

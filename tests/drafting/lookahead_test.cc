@@ -14,7 +14,7 @@ namespace coppice {
 namespace {
 
 AcceptanceCalibration learned(std::uint64_t seed) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   std::mt19937_64 random(seed);
   for (int i = 0; i < 60; ++i) {
     const auto rank = static_cast<std::int32_t>(random() % 4);
@@ -155,7 +155,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
 
 // A tree that is full leaves rows to the others, and a chain takes no siblings.
 TEST(Lookahead, EveryTreeHasItsOwnBounds) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.9, 1.0, 1, 0, 0, 0}, {0.5, 1.0, 1, 0, 0, 1}};
   const auto nodes = [&](std::int32_t most_of_first, std::int32_t last_rank) {
     const std::vector<TreeOutlook> trees = {{&calibration, most_of_first, 1, last_rank},
@@ -169,7 +169,7 @@ TEST(Lookahead, EveryTreeHasItsOwnBounds) {
 }
 
 TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   for (int i = 0; i < 1000; ++i) calibration.observe(0, 1 + i % 5, 0.5, i % 10 != 0);
   calibration.update();
   const std::vector<OpenPosition> open = {{0.9, 1.0, 1, 0, 1}};
@@ -186,7 +186,7 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
 
 // Costs that were asked for are those of one tree.
 TEST(Lookahead, EveryTreeHasItsOwnCosts) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}};
   Prices prices(0.005, 0.0, 0.02);
   Looking lookahead(calibration, prices);
@@ -200,14 +200,14 @@ TEST(Lookahead, EveryTreeHasItsOwnCosts) {
 }
 
 TEST(Lookahead, CrossesAStepOnlyForWhatItCosts) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}};
   EXPECT_LE(Looking(calibration, Prices(0.005, 3.0, 0.02)).best(open, 60, 100).nodes, 15);
   EXPECT_GT(Looking(calibration, Prices(0.005, 0.0, 0.02)).best(open, 60, 100).nodes, 16);
 }
 
 TEST(Lookahead, ForgetsTheLastTree) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const Prices prices(0.005, 0.0, 0.02);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}}, poor = {{0.1, 0.1, 1, 0, 1}};
   Looking lookahead(calibration, prices);

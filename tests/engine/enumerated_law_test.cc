@@ -365,7 +365,7 @@ TEST_F(EnumeratedLaw, LookedUp) {
   expect_law(alone, repetitive("no draft, a chain", looked_up(4, Chain{2})), 2);
   expect_law(alone, repetitive("no draft, answers", looked_up(4, Dyspec{2}, Lookup::engine)), 2);
   alone.judge_by([](const EnumeratedDecisions& decide) {
-    return make_faulty_rejection_rule(JudgingFault::residual_keeps_looked_up, decide);
+    return make_faulty_rejection_verifier(JudgingFault::residual_keeps_looked_up, decide);
   });
   expect_noticed(alone, repetitive("three nodes", looked_up(4, Dyspec{3})),
                  "looked-up tokens stay in the residual");
@@ -398,10 +398,10 @@ TEST_F(EnumeratedLaw, ShortMemory) {
 // Faults in each of these states, and that this comparison notices them.
 
 // Judges what is left of a tree when growth has thought better of it.
-class PartJudged final : public AcceptanceRule {
+class PartJudged final : public Verifier {
  public:
   using Keep = std::function<bool(const TokenTree&, std::int32_t node)>;
-  PartJudged(std::unique_ptr<AcceptanceRule> rule, Keep keep)
+  PartJudged(std::unique_ptr<Verifier> rule, Keep keep)
       : rule_(std::move(rule)), keep_(std::move(keep)) {}
   std::string name() const override { return rule_->name(); }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
@@ -434,7 +434,7 @@ class PartJudged final : public AcceptanceRule {
   }
 
  private:
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> rule_;
   Keep keep_;
 };
 
@@ -474,7 +474,7 @@ TEST_F(EnumeratedLaw, LeavesDroppedAfterTheyWereDrawnAreNoticed) {
 }
 
 // The number that will judge the root's first child is looked at before there is one.
-class SkippedAtHighNumbers final : public AcceptanceRule {
+class SkippedAtHighNumbers final : public Verifier {
  public:
   explicit SkippedAtHighNumbers(const EnumeratedDecisions& decide) : decide_(decide) {}
   std::string name() const override { return "rejection, skipped at high numbers"; }

@@ -561,7 +561,7 @@ JudgedTree judged_tree(const StepView& view) {
     return law;
   };
   JudgedTree judged{
-      view.key, DeviceNoise::sampled, tree.token, tree.parent, tree.depth, tree.rank, {}, {}};
+      view.key, AcceptanceRule::rejection, tree.token, tree.parent, tree.depth, tree.rank, {}, {}};
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     judged.target.push_back(law_of(view.target.distribution(node)));
     const bool has_children =
@@ -612,7 +612,7 @@ TEST(ManySiblings, AreJudgedByNumbersOfTheirOwn) {
   };
   EXPECT_EQ(differing(300), 0);
   EngineAccess(engine).judge_by(
-      [] { return std::make_unique<RejectionRule<LateSiblingsShareANumber>>(); });
+      [] { return std::make_unique<RejectionVerifier<LateSiblingsShareANumber>>(); });
   EXPECT_GT(differing(600), 0) << "siblings that share a number were not noticed";
 }
 

@@ -216,8 +216,8 @@ TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
   std::vector<DraftRunner::StepNodes> wanted;
   const std::vector<std::int32_t> root = {0};
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    steps.push_back(
-        machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, ChildDraw::top}));
+    steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
+                                           {requests[t].draft, AcceptanceRule::greedy}));
     trees[t].reset(states[t]->tokens.back());
     wanted.push_back({steps[t].get(), &trees[t], root});
   }
@@ -250,7 +250,7 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
   for (std::size_t t = 0; t < requests.size(); ++t) {
     policies.push_back(policy_of(t));
     steps.push_back(machine_->draft->begin(*together[t], requests[t].key,
-                                           {requests[t].draft, requests[t].draw()}));
+                                           {requests[t].draft, requests[t].rule}));
     trees[t].reset(together[t]->tokens.back());
     growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr});
   }
@@ -262,7 +262,7 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
     if (!bit_for_bit()) continue;  // rounding may decide which of two nodes is drawn
     const auto policy = policy_of(t);
     const DraftRunner::Step step =
-        machine_->draft->begin(*alone[t], requests[t].key, {requests[t].draft, requests[t].draw()});
+        machine_->draft->begin(*alone[t], requests[t].key, {requests[t].draft, requests[t].rule});
     TokenTree tree;
     tree.reset(alone[t]->tokens.back());
     grow_tree(*policy, *step, limits_of(t), tree);
@@ -286,8 +286,8 @@ TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
   std::vector<DraftRunner::Step> steps;
   std::vector<DraftRunner::StepNodes> wanted;
   for (std::size_t t = 0; t < 3; ++t) {
-    steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
-                                           {requests[t].draft, requests[t].draw()}));
+    steps.push_back(
+        machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, requests[t].rule}));
     trees[t].reset(states[t]->tokens.back());
     wanted.push_back({steps[t].get(), &trees[t], root});
   }
@@ -296,7 +296,7 @@ TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
   EXPECT_EQ(states[0]->draft_slots.size(), 0);
   steps.clear();
   steps.push_back(
-      machine_->draft->begin(*states[0], requests[0].key, {requests[0].draft, requests[0].draw()}));
+      machine_->draft->begin(*states[0], requests[0].key, {requests[0].draft, requests[0].rule}));
   steps[0]->evaluate(trees[0], root);
   EXPECT_TRUE(steps[0]->child(trees[0], 0, 0));
 }

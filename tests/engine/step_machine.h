@@ -27,15 +27,9 @@ inline constexpr std::int64_t vocab = 96;
 struct TextOfStep {
   std::vector<TokenId> prompt;
   SamplingParams target, draft;
-  DeviceNoise rule = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key;
   std::int32_t width = 1, depth = 1;  ///< children of a node, levels of the tree
-
-  ChildDraw draw() const {
-    return rule == DeviceNoise::sampled ? ChildDraw::sampled
-           : rule == DeviceNoise::top   ? ChildDraw::top
-                                        : ChildDraw::coupled;
-  }
 };
 
 /// All that a step of a text brings.
@@ -107,7 +101,7 @@ class Machine {
       keys.push_back(requests[t].key);
       keys.back().step = states[t]->steps++;
       keys.back().position = static_cast<std::uint64_t>(states[t]->length());
-      steps.push_back(draft->begin(*states[t], keys[t], {requests[t].draft, requests[t].draw()}));
+      steps.push_back(draft->begin(*states[t], keys[t], {requests[t].draft, requests[t].rule}));
       results[t].tree.reset(states[t]->tokens.back());
     }
     grow(requests, steps, results);
@@ -186,8 +180,8 @@ inline std::vector<TextOfStep> mixed_texts(std::size_t count, std::mt19937& rand
   for (std::size_t t = 0; t < count; ++t) {
     TextOfStep& r = requests[t];
     r.prompt = random_tokens(1 + random() % 12, vocab, random());
-    r.rule = static_cast<DeviceNoise>(t % 3);
-    const bool greedy = r.rule == DeviceNoise::top;
+    r.rule = static_cast<AcceptanceRule>(t % 3);
+    const bool greedy = r.rule == AcceptanceRule::greedy;
     r.target = {greedy ? 0.0 : 0.5 + 0.2 * static_cast<double>(t % 4)};
     if (t % 4 == 1) r.target.top_k = 20;
     if (t % 4 == 3) r.target.top_p = 0.8;

@@ -17,7 +17,7 @@
 #include "reference/enumeration.h"
 #include "reference/table_draft.h"
 #include "reference/tabular_model.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::testing {
 
@@ -74,9 +74,9 @@ class Learning {
 /// What is compared.
 struct Speculation {
   DraftPolicy& policy;
-  AcceptanceRule& rule;
+  Verifier& rule;
   LimitsRule limits;
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
   std::int32_t steps = 1;
   Learning* learning = nullptr;
 };

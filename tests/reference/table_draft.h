@@ -59,8 +59,8 @@ class TableDraft final : public TextDraft {
  public:
   using Rows = std::function<std::vector<float>(const TokenPath& path)>;
 
-  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw = ChildDraw::sampled,
-             std::int32_t cells = acceptance_cells)
+  TableDraft(Rows rows, std::size_t vocab, const StepKey& key,
+             AcceptanceRule draw = AcceptanceRule::rejection, std::int32_t cells = acceptance_cells)
       : rows_(std::move(rows)),
         noise_(static_cast<std::int64_t>(vocab)),
         drawer_(static_cast<std::int64_t>(vocab), noise_, {}, cells) {

@@ -53,7 +53,7 @@ int chain_length(const AutoSize& size, int most = 32) {
 
 TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
-  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
@@ -71,7 +71,7 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
 
 TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
-  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
@@ -186,11 +186,11 @@ std::vector<PlantedTable> wrong_tables(const CostTable& truth) {
 TEST(AutoSize, SizesRecoverFromAWrongTable) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   for (const double acceptance : {0.85, 0.6, 0.03}) {
-    AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
+    AutoSize right(truth, nullptr, AcceptanceRule::rejection, 0);
     const double best = FakeMachine(truth, acceptance).run(right, truth, nullptr, 2500, 1500);
     for (const PlantedTable& planted : wrong_tables(truth)) {
       CostCorrection correction;
-      AutoSize size(planted.table, &correction, ChildDraw::sampled, 0);
+      AutoSize size(planted.table, &correction, AcceptanceRule::rejection, 0);
       FakeMachine machine(truth, acceptance);
       const double speed = machine.run(size, planted.table, &correction, 2500, 1500);
       EXPECT_GE(speed, 0.97 * best)
@@ -203,11 +203,11 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
 // What the same tables do where the clock is not looked at: the test above can fail.
 TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
-  AutoSize right(truth, nullptr, ChildDraw::sampled, 0);
+  AutoSize right(truth, nullptr, AcceptanceRule::rejection, 0);
   const double best = FakeMachine(truth, 0.85).run(right, truth, nullptr, 2500, 1500);
   int suffered = 0;
   for (const PlantedTable& planted : wrong_tables(truth)) {
-    AutoSize size(planted.table, nullptr, ChildDraw::sampled, 0);
+    AutoSize size(planted.table, nullptr, AcceptanceRule::rejection, 0);
     suffered +=
         FakeMachine(truth, 0.85).run(size, planted.table, nullptr, 2500, 1500) < 0.97 * best;
   }
@@ -219,12 +219,12 @@ TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   const CostTable busy{"x", truth.target, scaled(truth.draft, 25.0)};
   CostCorrection correction;
-  AutoSize size(busy, &correction, ChildDraw::sampled, 0);
+  AutoSize size(busy, &correction, AcceptanceRule::rejection, 0);
   FakeMachine machine(truth, 0.85);
   machine.run(size, busy, &correction, 600, 300);
   EXPECT_GE(machine.speculated(), 290);
   // The next text begins with what this one has learned.
-  AutoSize next(busy, &correction, ChildDraw::sampled, 0);
+  AutoSize next(busy, &correction, AcceptanceRule::rejection, 0);
   FakeMachine again(truth, 0.85);
   again.run(next, busy, &correction, 40, 40);
   EXPECT_GE(again.speculated(), 39);
@@ -239,7 +239,7 @@ TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
     points.push_back({rows, seconds, seconds});
   }
   const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
-  AutoSize size(costs, nullptr, ChildDraw::sampled, 64);
+  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
   ASSERT_TRUE(size.begin_alone(alone_of(50)));
   const auto expect_least = [&](int most) {
     for (int n = 0; n < most; ++n) {
@@ -296,8 +296,8 @@ TEST(AutoSize, StepsThatAreAllInterruptedSayWhatTheyCost) {
 TEST(AutoSize, TheClockIsLookedAtUnlessSizesAreToRepeatThemselves) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
-  AutoSize repeats(costs, nullptr, ChildDraw::sampled, 64);
-  AutoSize follows(costs, &correction, ChildDraw::sampled, 64);
+  AutoSize repeats(costs, nullptr, AcceptanceRule::rejection, 64);
+  AutoSize follows(costs, &correction, AcceptanceRule::rejection, 64);
   ASSERT_TRUE(repeats.begin_alone(alone_of(50)));
   ASSERT_TRUE(follows.begin_alone(alone_of(50)));
   const double before = repeats.prices().verify_cost(2);

@@ -56,7 +56,7 @@ TEST(DraftOutlook, AnswersOfABatchThatCannotWinLoseLittle) {
         const ToldDraft::Kind kind = {acceptance, 0.1};
         ASSERT_LE(machine.answers(texts, kind, prompt, tokens, nullptr), tokens == 64 ? 0.93 : 0.97)
             << "the prompts' passes alone cost more than may be lost";
-        DraftOutlook outlook(ChildDraw::sampled);
+        DraftOutlook outlook(AcceptanceRule::rejection);
         double inverse = 0.0;
         constexpr int batches = 6;
         for (int batch = 0; batch < batches; ++batch) {
@@ -76,7 +76,7 @@ TEST(DraftOutlook, WhereDraftsAreCheapNothingIsPutOff) {
     for (const double acceptance : {0.5, 0.6, 0.75}) {
       const ToldDraft::Kind kind = {acceptance, 0.1};
       SharedMachine at_once(costs, costs, nullptr), machine(costs, costs, nullptr);
-      DraftOutlook outlook(ChildDraw::sampled);
+      DraftOutlook outlook(AcceptanceRule::rejection);
       for (int batch = 0; batch < 3; ++batch) {
         EXPECT_EQ(machine.answers(texts, kind, prompt, 128, &outlook),
                   at_once.answers(texts, kind, prompt, 128, nullptr))
@@ -96,7 +96,7 @@ TEST(DraftOutlook, OthersFollowTheScouts) {
       SharedMachine at_once(costs, costs, nullptr), machine(costs, costs, nullptr);
       at_once.set_seed(1000 * static_cast<std::uint32_t>(engine));
       machine.set_seed(1000 * static_cast<std::uint32_t>(engine));
-      DraftOutlook outlook(ChildDraw::sampled);
+      DraftOutlook outlook(AcceptanceRule::rejection);
       first += machine.answers(texts, kind, prompt, 128, &outlook);
       later += machine.answers(texts, kind, prompt, 128, &outlook);
       first_at_once += at_once.answers(texts, kind, prompt, 128, nullptr);
@@ -112,7 +112,7 @@ TEST(DraftOutlook, OthersFollowTheScouts) {
 TEST(DraftOutlook, AUselessDraftIsPutOffUntilItIsGood) {
   const CostTable costs = dear_prompts(8);
   SharedMachine machine(costs, costs, nullptr);
-  DraftOutlook outlook(ChildDraw::sampled);
+  DraftOutlook outlook(AcceptanceRule::rejection);
   const ToldDraft::Kind useless = {0.6, 0.3, true}, good = {0.75, 0.1};
   EXPECT_LE(machine.answers(8, useless, prompt, 128, nullptr), 0.9) << "all at once";
   for (int batch = 0; batch < 10; ++batch) {
@@ -137,7 +137,7 @@ DraftOutlook::Batch batch_of(int texts, int tokens_left) {
 // Prices say that it pays, texts have lost: these are believed, for a time.
 TEST(DraftOutlook, WhatTextsHaveWonOutweighsPrices) {
   const CostTable costs = dear_prompts(8);
-  DraftOutlook outlook(ChildDraw::sampled);
+  DraftOutlook outlook(AcceptanceRule::rejection);
   TokenTree chain;
   chain.reset(0);
   chain.add(0, 1, 0, 0.9f, 0.9);
@@ -162,7 +162,7 @@ TEST(DraftOutlook, WhatTextsHaveWonOutweighsPrices) {
 // The clock says what prompts cost: the table's passes have a result for every row.
 TEST(DraftOutlook, PromptsCostWhatTheyTook) {
   const CostTable costs = dear_prompts(8);
-  DraftOutlook outlook(ChildDraw::sampled);
+  DraftOutlook outlook(AcceptanceRule::rejection);
   DraftOutlook::Batch batch = batch_of(4, 16);
   batch.scouts = 1;
   const DraftOutlook::Text text = {16, prompt, 32};

@@ -268,7 +268,7 @@ TEST(JointSizes, NewTextsKnowWhatOthersHaveShown) {
 TEST(JointSizes, TreesFitTheRowsThatAreLeft) {
   const CostTable costs = dear_beyond_64_rows(1e-5, 0.0);
   JointSizes sizes(costs, nullptr);
-  std::vector<AutoSize> texts(16, AutoSize(costs, nullptr, ChildDraw::sampled, 64));
+  std::vector<AutoSize> texts(16, AutoSize(costs, nullptr, AcceptanceRule::rejection, 64));
   for (const int most : {0, 1, 5, 40}) {
     std::vector<JointSizes::Text> joint;
     for (AutoSize& text : texts) {
@@ -309,7 +309,7 @@ TEST(JointSizes, AnswersEndSoonerTogether) {
     for (const double acceptance : {0.75, 0.6, 0.5}) {
       const auto answers = [&](Growing growing) {
         SharedMachine machine(costs, costs, nullptr, growing);
-        DraftOutlook outlook(ChildDraw::sampled);
+        DraftOutlook outlook(AcceptanceRule::rejection);
         double sum = 0.0;
         for (int batch = 0; batch < 4; ++batch) {
           sum += machine.answers(texts, {acceptance, 0.25}, 128, 128, &outlook) / 4.0;

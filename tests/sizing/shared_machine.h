@@ -86,7 +86,7 @@ enum class Grown { trees, chains };
 struct SharingText {
   SharingText(const CostTable& believed, CostCorrection* correction, const ToldDraft::Kind& kind,
               Grown grown, std::uint32_t seed)
-      : size(believed, correction, ChildDraw::sampled, 64),
+      : size(believed, correction, AcceptanceRule::rejection, 64),
         draft(kind, seed),
         policy("test", {&size.calibration(), &size.prices(), false},
                grown == Grown::trees ? last_useful_rank : 0) {
@@ -328,7 +328,7 @@ class SharedMachine {
   CostCorrection* correction_;
   Growing growing_;
   JointSizes sizes_;
-  DraftOutlook own_outlook_{ChildDraw::sampled};
+  DraftOutlook own_outlook_{AcceptanceRule::rejection};
   DraftOutlook* outlook_ = nullptr;
   std::vector<std::unique_ptr<SharingText>> texts_;
   std::int64_t step_ = 0;

@@ -116,7 +116,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
   const OneText texts[2] = {first, second};
   Enumeration enumeration;
   const EnumeratedDecisions decide(enumeration);
-  RejectionRule<EnumeratedDecisions> rule(decide);
+  RejectionVerifier<EnumeratedDecisions> rule(decide);
   const TokenPath nothing;
   const auto vocab_of = [&](std::size_t t) {
     return static_cast<std::int64_t>(texts[t].pair.target.vocab());
@@ -151,7 +151,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
     if (together != nullptr) together->growth.begin(together->most);
     for (std::size_t t = 0; t < 2; ++t) {
       trees[t].reset(0);
-      drawers[t].begin(keys[t], ChildDraw::sampled);
+      drawers[t].begin(keys[t], AcceptanceRule::rejection);
       GrowthLimits limits;
       limits.max_size = texts[t].size;
       if (together != nullptr) {

@@ -42,7 +42,7 @@ struct Planted {
   DrawingFault drawing = DrawingFault::none;
   std::int32_t size = 4;
   std::int32_t steps = 1;
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
   std::int32_t cells = 0;  // how finely growth sees the numbers that judge
   std::function<std::unique_ptr<testing::Learning>(const EnumeratedDecisions&)> learning = {};
   std::function<std::unique_ptr<Proposer>(std::size_t vocab, const EnumeratedDecisions&)> proposer =
@@ -56,9 +56,9 @@ LawError error_of(ExactPair& pair, const Planted& setup) {
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
   FaultyChildDrawer<EnumeratedDecisions> drawer(vocab, noise, setup.drawing, decide, setup.cells);
-  const std::unique_ptr<AcceptanceRule> rule =
-      setup.judging ? make_faulty_rejection_rule(*setup.judging, decide)
-                    : std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
+  const std::unique_ptr<Verifier> rule =
+      setup.judging ? make_faulty_rejection_verifier(*setup.judging, decide)
+                    : std::make_unique<RejectionVerifier<EnumeratedDecisions>>(decide);
   const auto learning = setup.learning ? setup.learning(decide) : nullptr;
   const auto proposer = setup.proposer ? setup.proposer(pair.target.vocab(), decide) : nullptr;
   testing::LimitsRule limits = testing::fixed(setup.size, setup.depth);
@@ -94,8 +94,9 @@ LawError expect_caught(const std::string& fault, const Planted& setup) {
     const AcceptanceCalibration calibration = heeding_numbers();
     const bool calibrated = setup.cells > 0 || setup.proposer;
     const auto correct_policy = make_dyspec_policy({calibrated ? &calibration : nullptr});
-    Planted without{*correct_policy, std::nullopt,       DrawingFault::none, setup.size,
-                    setup.steps,     ChildDraw::sampled, setup.cells};
+    Planted without{*correct_policy, std::nullopt, DrawingFault::none,
+                    setup.size,      setup.steps,  AcceptanceRule::rejection,
+                    setup.cells};
     without.depth = setup.depth;
     if (setup.proposer) {
       without.proposer = [](std::size_t vocab, const EnumeratedDecisions&) {
@@ -116,7 +117,7 @@ class JudgingFaults : public ::testing::TestWithParam<JudgingFault> {};
 TEST_P(JudgingFaults, IsCaught) {
   const auto policy = make_dyspec_policy();
   const LawError found =
-      expect_caught(make_faulty_rejection_rule(GetParam())->name(), {*policy, GetParam()});
+      expect_caught(make_faulty_rejection_verifier(GetParam())->name(), {*policy, GetParam()});
   EXPECT_EQ(found.address_shared, GetParam() == JudgingFault::siblings_share_uniform ||
                                       GetParam() == JudgingFault::residual_shares_draft_noise);
 }
@@ -130,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(All, JudgingFaults,
                                            JudgingFault::sibling_order_lost,
                                            JudgingFault::declared_is_not_sampled),
                          [](const auto& of) {
-                           std::string name = make_faulty_rejection_rule(of.param)->name();
+                           std::string name = make_faulty_rejection_verifier(of.param)->name();
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
@@ -149,7 +150,7 @@ TEST_P(ProposalFaults, IsCaught) {
   Planted setup{*policy, GetParam()};
   setup.proposer = table_proposer;
   setup.depth = 2;  // so that proposed children have siblings
-  expect_caught(make_faulty_rejection_rule(GetParam())->name(), setup);
+  expect_caught(make_faulty_rejection_verifier(GetParam())->name(), setup);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProposalFaults,
@@ -158,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProposalFaults,
                                            JudgingFault::siblings_share_uniform,
                                            JudgingFault::sibling_order_lost),
                          [](const auto& of) {
-                           std::string name = make_faulty_rejection_rule(of.param)->name();
+                           std::string name = make_faulty_rejection_verifier(of.param)->name();
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
@@ -299,17 +300,17 @@ TEST(PolicyFaults, AutomaticSizeThatLooksAtChildren) {
 TEST(PolicyFaults, LooksAtALaterSiblingsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const auto policy = make_dyspec_policy({&calibration});
-  expect_caught(
-      "the number of the next sibling is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+  expect_caught("the number of the next sibling is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1,
+                 AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const auto policy = make_dyspec_policy({&calibration});
-  expect_caught(
-      "the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Learns between steps, as it should, or before a step from the number that will judge the second
@@ -319,7 +320,7 @@ class LearnsFromNumbers final : public testing::Learning {
   LearnsFromNumbers(AcceptanceCalibration& calibration, bool too_early,
                     const EnumeratedDecisions& decide)
       : calibration_(calibration), too_early_(too_early), decide_(decide) {}
-  void begin_text() override { calibration_ = AcceptanceCalibration(ChildDraw::sampled); }
+  void begin_text() override { calibration_ = AcceptanceCalibration(AcceptanceRule::rejection); }
   void begin_step(const StepKey& key) override {
     if (!too_early_) return;
     const bool accepted = decide_.look({RandomStream::accept, key, root_node_key, 1},
@@ -339,7 +340,7 @@ class LearnsFromNumbers final : public testing::Learning {
 
 Planted two_learning_steps(DraftPolicy& policy, AcceptanceCalibration& calibration,
                            bool too_early) {
-  Planted setup{policy, std::nullopt, DrawingFault::none, 2, 2, ChildDraw::sampled, 2};
+  Planted setup{policy, std::nullopt, DrawingFault::none, 2, 2, AcceptanceRule::rejection, 2};
   setup.learning = [&calibration, too_early](const EnumeratedDecisions& decide) {
     return std::make_unique<LearnsFromNumbers>(calibration, too_early, decide);
   };
@@ -393,16 +394,16 @@ TEST(PolicyFaults, AChainsTokensOwnNumber) {
   const ChainPrices prices;
   KeepsHopefulChildren policy(make_chain_policy({&calibration, &prices}));
   expect_caught("chain: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, AChainLooksAtAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const ChainPrices prices;
   const auto policy = make_chain_policy({&calibration, &prices});
-  expect_caught(
-      "chain: the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("chain: the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Under which trees by costs hang on the numbers: nodes in pairs, passes cheap.
@@ -418,25 +419,25 @@ TEST(PolicyFaults, ByCostsATokensOwnNumber) {
   const PairPrices prices;
   KeepsHopefulChildren policy(make_dyspec_policy({&calibration, &prices}));
   expect_caught("by costs: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, ByCostsALaterSiblingsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
-  expect_caught(
-      "by costs: the number of the next sibling is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+  expect_caught("by costs: the number of the next sibling is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1,
+                 AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, ByCostsAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
-  expect_caught(
-      "by costs: the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("by costs: the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Gives the last row back if its token is nearly lost: what a step could save that may drop.
@@ -462,22 +463,22 @@ TEST(PolicyFaults, ByCostsATokenThatIsDropped) {
   const PairPrices prices;
   DropsTheLastRow policy(make_dyspec_policy({&calibration, &prices}));
   expect_caught("by costs: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, AChildsOwnNumber) {
   KeepsHopefulChildren policy(make_dyspec_policy());
   expect_caught(policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 // Why the factory refuses sampled rejection. (It is told another way of drawing here.)
 TEST(PolicyFaults, ExpandRerankUnderRejection) {
-  const auto policy = make_expand_rerank_policy({2, 2}, ChildDraw::top);
+  const auto policy = make_expand_rerank_policy({2, 2}, AcceptanceRule::greedy);
   expect_caught("expand-rerank of sampled children",
                 {*policy, std::nullopt, DrawingFault::none, 3});
   expect_caught("expand-rerank of top children",
-                {*policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::top});
+                {*policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::greedy});
 }
 
 // Draws one child more of every node and leaves out the least probable of them: post-hoc
@@ -570,7 +571,7 @@ TEST_P(FixedShapes, FaultsAreCaught) {
   for (const JudgingFault fault :
        {JudgingFault::residual_not_renormalised, JudgingFault::small_residual_is_target,
         JudgingFault::siblings_share_uniform, JudgingFault::sibling_order_lost}) {
-    expect_caught(grown->name() + ", " + make_faulty_rejection_rule(fault)->name(),
+    expect_caught(grown->name() + ", " + make_faulty_rejection_verifier(fault)->name(),
                   {*grown, fault, DrawingFault::none, 5});
   }
   expect_caught(grown->name() + ", children of the top two, raw D declared",

@@ -33,7 +33,7 @@ __device__ float squares_of(const Quad& quad) {
 template <bool kFaulty>
 __device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawInput& input) {
   StepKey key = setting.key;
-  if (setting.noise == DeviceNoise::coupled) return coupled_noise(key, input.depth);
+  if (setting.rule == AcceptanceRule::coupled) return coupled_noise(key, input.depth);
   std::uint64_t node_key = input.node_key;
   if (kFaulty && setting.fault == DeviceFault::same_depth_shares_noise) {
     node_key = static_cast<std::uint64_t>(input.depth);
@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(slice_threads)
   const SamplingSetting& setting = draw.settings[input.text];
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
-  const bool noisy = setting.noise != DeviceNoise::top;
-  const bool sampled = setting.noise == DeviceNoise::sampled;
+  const bool noisy = setting.rule != AcceptanceRule::greedy;
+  const bool sampled = setting.rule == AcceptanceRule::rejection;
   const float sharpness = setting.sharpness;
   const NoiseAddress noise = noise_of_row<kFaulty>(setting, input);
   const bool top_two_only =
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(merge_threads)
         __uint_as_float(static_cast<std::uint32_t>(merged[thread] >> 32));
     if (thread == 0) drawn[row_index].sums.scores = sums;
   }
-  if (setting.noise == DeviceNoise::sampled) {
+  if (setting.rule == AcceptanceRule::rejection) {
     float squares = 0.0f;
     for (int slice = thread; slice < slices; slice += warp_size) {
       squares = __fadd_rn(squares, row_sums[slice].squares);
@@ -260,7 +260,7 @@ __global__ void score_token_kernel(DrawView draw, StoreView store, DrawnRow* dra
   const Row row(store.logits + input.store * store.stride, store.vocab);
   drawn->scores[0] =
       token_score(row, store.statistics[input.store], noise_of_row<false>(setting, input),
-                  setting.noise != DeviceNoise::top, input.after);
+                  setting.rule != AcceptanceRule::greedy, input.after);
   tell_host(completion.mark, draw.head->number);
 }
 

@@ -61,12 +61,12 @@ class CudaSampler final : public DeviceSampler {
   }
   void write_head(const JobPlan& job, std::size_t rows, std::size_t texts);
   SamplingSetting setting_of(const SamplingParams& params, const StepKey& key,
-                             DeviceNoise noise) const;
+                             AcceptanceRule rule) const;
   /// Of a batch's text, whose penalised tokens it writes; a planted fault takes the next one's.
   struct TextInput {
     const SamplingParams& params;
     const StepKey& key;
-    DeviceNoise noise;
+    AcceptanceRule rule;
     const PenaltyText* penalty;
   };
   SamplingSetting setting_of(const JobPlan& job, const TextInput& text, const TextInput& next,

@@ -47,8 +47,8 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     inputs[r].first_child = first;
     std::fill_n(child_row + first, inputs[r].children, -1);
     first += inputs[r].children;
-    const DeviceNoise rule = batch.texts[to_size(inputs[r].text)].rule;
-    const bool draft_needed = rule == DeviceNoise::sampled && inputs[r].drawn_from != 0;
+    const AcceptanceRule rule = batch.texts[to_size(inputs[r].text)].rule;
+    const bool draft_needed = rule == AcceptanceRule::rejection && inputs[r].drawn_from != 0;
     if (draft_needed && (inputs[r].store < 0 || plan_.common_vocab == 0)) {
       throw_failure(cat("CUDA sampler: row ", r, " has children, but no draft distribution"));
     }
@@ -66,7 +66,7 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     }
     inputs[r].node_key = child_node_key(parent.node_key, rank);
     child_row[parent.first_child + rank] = static_cast<std::int32_t>(r);
-    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == DeviceNoise::sampled;
+    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == AcceptanceRule::rejection;
     child_token[parent.first_child + rank] =
         sampled && is_certain(batch, r) ? ~batch.token[r] : batch.token[r];
   }

@@ -1,6 +1,6 @@
 // Kernels of sampling over logits that stay on the GPU: distributions of rows, children drawn
 // from them, judging of a tree. Definitions are the host's: kernels/logits.h, kernels/noise.h,
-// drafting/child_drawer.h, verify/acceptance.h.
+// drafting/child_drawer.h, verify/verifier.h.
 //
 // All inputs but the logits lie at fixed addresses and are read when a kernel runs, the number
 // of rows among them (BatchHead::rows): `rows` of a launch may exceed it, further rows do
@@ -47,7 +47,7 @@ struct SamplingSetting {
   float sharpness = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
-  DeviceNoise noise = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   DeviceFault fault = DeviceFault::none;  ///< looked at by launches that are `faulty`
   std::int32_t text = 0;                  ///< whose text_bits these are
   std::int32_t root = 0;                  ///< judging: the first row of its tree

@@ -164,7 +164,7 @@ class FaultGuard {
 
  private:
   EngineAccess engine_;
-  EngineAccess::RuleMaker rule_;  ///< the former one
+  EngineAccess::VerifierMaker rule_;  ///< the former one
 };
 
 }  // namespace coppice::study

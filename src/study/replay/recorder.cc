@@ -236,7 +236,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   std::uint64_t found = 0;
   std::vector<std::int32_t> batch(1, 0), children(1, 0);
 
-  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
+  const DraftRunner::Step step =
+      draft.begin(state, key, {draft_params_, AcceptanceRule::rejection});
   const auto draft_probs = [&](std::int32_t node) {
     return step->sampler().distributions()->row(node);
   };

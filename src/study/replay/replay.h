@@ -19,7 +19,7 @@
 #include "study/figures/table.h"
 #include "study/replay/recording.h"
 #include "study/statistics.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::study {
 
@@ -56,7 +56,7 @@ class RecordedDraft final : public TextDraft {
   /// Starts a step at a position of a text, which must outlive the step. `stand_ins`: children
   /// that are not on record are drawn as stand-ins, below which all are, so that a tree whose shape
   /// is fixed gets the size and takes the passes that it would have had. They cannot be judged.
-  void begin(const RecordedText& text, std::int32_t position, ChildDraw draw, bool stand_ins);
+  void begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw, bool stand_ins);
   void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
                                   std::int32_t rank) override;
@@ -94,7 +94,7 @@ class RecordedDraft final : public TextDraft {
   };
 
   const ChildTable& children_of(const RecordedPosition& position) const {
-    return draw_ == ChildDraw::sampled ? position.sampled : position.settled;
+    return draw_ == AcceptanceRule::rejection ? position.sampled : position.settled;
   }
   RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
   bool has_others(std::int32_t node) const;
@@ -102,7 +102,7 @@ class RecordedDraft final : public TextDraft {
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
   std::int32_t start_ = 0;
-  ChildDraw draw_ = ChildDraw::sampled;
+  AcceptanceRule draw_ = AcceptanceRule::rejection;
   bool stand_ins_ = false;
   std::vector<Node> nodes_;  ///< by arena node
   std::vector<std::int32_t> shortfalls_;
@@ -149,7 +149,7 @@ struct ReplayedStep {
 };
 
 /// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
-/// make_policy() and the rules of verify/acceptance.h, over a RecordedDraft and a RecordedTarget.
+/// make_policy() and the rules of verify/verifier.h, over a RecordedDraft and a RecordedTarget.
 ///
 /// A step at position t that accepts L tokens (bonus included) is followed by one at t + L. The
 /// first is at position 1: a text's first token comes with its prompt and is no step's. Only where
@@ -196,7 +196,7 @@ class Replayer {
  private:
   struct Setting {
     GenerateOptions options;
-    ChildDraw draw;
+    AcceptanceRule draw;
     std::int64_t local_vocab;
     TreePlan plan;
     GrowthLimits limits;
@@ -213,7 +213,7 @@ class Replayer {
   const Recording& recording_;
   Setting setting_;
   std::unique_ptr<DraftPolicy> policy_;
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> verifier_;
   RecordedDraft draft_;
   RecordedTarget target_;
   TokenTree tree_;                      ///< what can be judged of the grown tree

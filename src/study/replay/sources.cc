@@ -39,7 +39,7 @@ void write_local_target(const RecordedPosition& position, std::int32_t node, std
 
 }  // namespace
 
-void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
+void RecordedDraft::begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw,
                           bool stand_ins) {
   text_ = &text;
   start_ = position;
@@ -112,7 +112,7 @@ bool RecordedDraft::has_others(std::int32_t node) const {
   const RecordedPlace at = place(node);
   const RecordedPosition& p = position(at);
   const Span entries = entries_of(p, at.node);
-  const auto& ranks = draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
+  const auto& ranks = draw_ == AcceptanceRule::rejection ? p.sampled_rank : p.settled_rank;
   if (p.draft_rest[at.node] > 0.0f) return true;
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
     if (ranks[e] == no_rank && p.draft[e] > 0.0f) return true;

@@ -1,4 +1,4 @@
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 #include <gtest/gtest.h>
 
@@ -55,10 +55,10 @@ class FixedTarget final : public TargetSource {
 TEST(AcceptanceRules, EveryPatternOnEveryTreeUpToSevenTokens) {
   constexpr std::size_t vocab = 9;  // tokens 1 to 7 are nodes, 8 is in no tree
   NoiseCache noise(vocab);
-  const auto rejection = make_rejection_rule();
-  const auto literal = testing::make_naive_rejection_rule();
-  const auto greedy = make_greedy_rule();
-  const auto coupled = make_coupled_rule(noise);
+  const auto rejection = make_rejection_verifier();
+  const auto literal = testing::make_naive_rejection_verifier();
+  const auto greedy = make_greedy_verifier();
+  const auto coupled = make_coupled_verifier(noise);
   DistributionTable draft(8, vocab);
   for (std::int32_t node = 0; node < 8; ++node) {
     const auto row = draft.row(node);
@@ -84,7 +84,7 @@ TEST(AcceptanceRules, EveryPatternOnEveryTreeUpToSevenTokens) {
           node = expected.bonus;
           expected.path.push_back(node);
         }
-        for (AcceptanceRule* rule : {rejection.get(), greedy.get(), coupled.get(), literal.get()}) {
+        for (Verifier* rule : {rejection.get(), greedy.get(), coupled.get(), literal.get()}) {
           if (rule == literal.get() && nodes > 6) continue;
           target.calls = 0;
           rule->judge(tree, target, draft, {1, 2, pattern, 4}, verdict);
@@ -102,10 +102,10 @@ TEST(AcceptanceRules, EveryPatternOnEveryTreeUpToSevenTokens) {
 
 // One node, its children drawn by the drawer: the scalar rule and the literal one agree draw by
 // draw, but for near-ties of rounding.
-TEST(RejectionRule, AgreesWithTheLiteralRule) {
+TEST(RejectionVerifier, AgreesWithTheLiteralRule) {
   std::mt19937_64 random(1);
-  const auto scalar = make_rejection_rule();
-  const auto literal = testing::make_naive_rejection_rule();
+  const auto scalar = make_rejection_verifier();
+  const auto literal = testing::make_naive_rejection_verifier();
   int different = 0, judged = 0;
   for (int round = 0; round < 3000; ++round) {
     const std::size_t vocab = 2 + random() % 12;
@@ -127,7 +127,7 @@ TEST(RejectionRule, AgreesWithTheLiteralRule) {
     const std::vector<float> declared = draw_row(1.0);
     for (std::uint64_t step = 0; step < 10; ++step) {
       const StepKey key{3, static_cast<std::uint64_t>(round), step, 0};
-      drawer.begin(key, ChildDraw::sampled);
+      drawer.begin(key, AcceptanceRule::rejection);
       TokenTree tree;
       tree.reset(0);
       std::copy(declared.begin(), declared.end(), drawer.prepare(0).begin());
@@ -162,7 +162,7 @@ std::map<TokenId, double> law_of_judging(const std::vector<float>& target_probs,
                                          const TokenTree& tree) {
   testing::Enumeration enumeration;
   const auto vocab = static_cast<TokenId>(target_probs.size());
-  RejectionRule<testing::EnumeratedDecisions> rule{testing::EnumeratedDecisions(enumeration)};
+  RejectionVerifier<testing::EnumeratedDecisions> rule{testing::EnumeratedDecisions(enumeration)};
   FixedTarget target(target_probs);
   DistributionTable draft(1, vocab);
   std::copy(draft_probs.begin(), draft_probs.end(), draft.row(0).begin());
@@ -180,7 +180,7 @@ std::map<TokenId, double> law_of_judging(const std::vector<float>& target_probs,
 
 // Where nothing but rounding is left of the residual, the target itself is sampled: D exceeds T
 // everywhere, here by so much that a rejection is certain enough to be seen.
-TEST(RejectionRule, WithoutResidualSamplesTheTarget) {
+TEST(RejectionVerifier, WithoutResidualSamplesTheTarget) {
   TokenTree tree;
   tree.reset(0);
   tree.add(0, 0, 0, 0.5f, 1.0);
@@ -191,7 +191,7 @@ TEST(RejectionRule, WithoutResidualSamplesTheTarget) {
   EXPECT_NEAR(law[5], 0.125, 1e-15);
 }
 
-TEST(RejectionRule, EqualDistributionsAcceptTheFirstChild) {
+TEST(RejectionVerifier, EqualDistributionsAcceptTheFirstChild) {
   std::mt19937_64 random(2);
   std::vector<float> probs(1000);
   double sum = 0.0;
@@ -200,7 +200,7 @@ TEST(RejectionRule, EqualDistributionsAcceptTheFirstChild) {
   FixedTarget target(probs);
   DistributionTable draft(1, 1000);
   std::copy(probs.begin(), probs.end(), draft.row(0).begin());
-  const auto rule = make_rejection_rule();
+  const auto rule = make_rejection_verifier();
   Verdict verdict;
   for (std::uint64_t step = 0; step < 5000; ++step) {
     TokenTree tree;
@@ -212,7 +212,7 @@ TEST(RejectionRule, EqualDistributionsAcceptTheFirstChild) {
   }
 }
 
-TEST(RejectionRule, AFullyDrawnDraftLeavesWhatItLacks) {
+TEST(RejectionVerifier, AFullyDrawnDraftLeavesWhatItLacks) {
   // D = {1/2, 1/2, 0, 0} drawn to the end, T has nothing there: the residual is T.
   TokenTree tree;
   tree.reset(0);

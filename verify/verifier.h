@@ -30,10 +30,10 @@ struct Verdict {
   TokenId bonus = -1;              ///< the token after the last accepted one
 };
 
-/// Judges one tree. Implementations are stateless but for scratch memory.
-class AcceptanceRule {
+/// Verifies one tree by an AcceptanceRule. Implementations are stateless but for scratch memory.
+class Verifier {
  public:
-  virtual ~AcceptanceRule() = default;
+  virtual ~Verifier() = default;
   virtual std::string name() const = 0;
   /// `draft` holds D of every node with children, at row tree.source[node].
   virtual void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
@@ -41,13 +41,13 @@ class AcceptanceRule {
 };
 
 /// Recursive rejection over children in drawn order (DySpec Algorithm 3, SpecInfer), with the
-/// residual carried as one scalar. Children must be drawn by ChildDraw::sampled.
-std::unique_ptr<AcceptanceRule> make_rejection_rule();
+/// residual carried as one scalar. Children must be drawn for AcceptanceRule::rejection.
+std::unique_ptr<Verifier> make_rejection_verifier();
 /// Follow the child that equals the target's argmax (temperature 0). Any tree is exact.
-std::unique_ptr<AcceptanceRule> make_greedy_rule();
+std::unique_ptr<Verifier> make_greedy_verifier();
 /// The target's token is argmax of log T + shared Gumbel noise of its absolute position;
 /// follow the child that equals it. Any tree is exact.
-/// `noise` must outlive the rule; the ChildDrawer shares it.
-std::unique_ptr<AcceptanceRule> make_coupled_rule(NoiseCache& noise);
+/// `noise` must outlive the verifier; the ChildDrawer shares it.
+std::unique_ptr<Verifier> make_coupled_verifier(NoiseCache& noise);
 
 }  // namespace coppice
