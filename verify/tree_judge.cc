@@ -12,7 +12,7 @@ std::span<const TargetRunner::Text> rows_of(std::span<const TextTree> texts,
                                             std::vector<TargetRunner::Text>& out) {
   out.clear();
   for (const TextTree& text : texts) {
-    out.push_back({text.state, text.tree, text.params, text.late_rows});
+    out.push_back({text.state, text.tree, text.params, text.prefill_rows});
   }
   return out;
 }

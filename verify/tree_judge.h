@@ -15,14 +15,14 @@ namespace coppice {
 /// One text's tree, and what it is judged by.
 struct TextTree {
   SequenceState* state = nullptr;
-  const TokenTree* tree = nullptr;  ///< null: `late_rows` of a prefill, as in TargetRunner::Text
+  const TokenTree* tree = nullptr;  ///< null: `prefill_rows` of a prefill, as in TargetRunner::Text
   SamplingParams params = {};
   AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key = {};
   /// What its children were drawn from, nullptr for a tree that is a root alone.
   const DraftEvidence* draft = nullptr;
   Verdict* verdict = nullptr;  ///< receives the judgement; null where there is no tree
-  std::int32_t late_rows = 0;
+  std::int32_t prefill_rows = 0;
 };
 
 class TreeJudge {

@@ -31,14 +31,14 @@ void RunningSequence::end_between_steps(FinishReason reason) {
 
 void RunningSequence::join(DraftOutlook::Batch& batch, DraftGaps& gaps) const {
   const bool ready = (speculator.begun() && draft_ready_) || !speculator.can_follow(state) ||
-                     TargetRunner::late_rows(state) > 0;
+                     TargetRunner::prefill_rows(state) > 0;
   speculator.join(batch, gaps, state, tokens_left(), ready);
 }
 
 std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftOutlook::Batch& batch,
                                                          const DraftGaps& gaps) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
-  if (TargetRunner::late_rows(state) > 0) return std::nullopt;
+  if (TargetRunner::prefill_rows(state) > 0) return std::nullopt;
   draft_ready_ = false;  // a scout may have found out
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {

@@ -217,10 +217,10 @@ void Scheduler::admit() {
   lacking_.clear();
   // Of tokens that several lack, one computes them for all.
   const auto lacks = [&](const SequenceState& state) {
-    return TargetRunner::late_rows(state) - lacking_.awaits(state);
+    return TargetRunner::prefill_rows(state) - lacking_.awaits(state);
   };
   for (RunningSequence* const sequence : running_) {
-    if (sequence->place.state == State::ready && TargetRunner::late_rows(sequence->state) > 0) {
+    if (sequence->place.state == State::ready && TargetRunner::prefill_rows(sequence->state) > 0) {
       sequence->find_shared();
     }
     lacking += lacks(sequence->state);
@@ -272,14 +272,14 @@ std::vector<RunningSequence*>::iterator Scheduler::next_waiting() {
 // What the step may want, prompts in full, before its trees have to shrink: as soon as it is known
 // whose drafts begin. False: nothing was taken.
 bool Scheduler::evict() {
-  PrefixCache::Slots late, step;
+  PrefixCache::Slots prefill, step;
   lacking_.clear();
   gaps_.clear();
   for (const RunningSequence* const sequence : ready_) {
     if (sequence->place.state == State::at_call) continue;
     const SequenceState& state = sequence->state;
     const std::int32_t awaited = lacking_.awaits(state);
-    late.target += TargetRunner::late_rows(state) - awaited;
+    prefill.target += TargetRunner::prefill_rows(state) - awaited;
     lacking_.add(state);
     ++step.target;
     // A tree is for two tokens at least, and comes once the draft has begun.
@@ -290,11 +290,11 @@ bool Scheduler::evict() {
     step.target += nodes;
     if (!drafts) continue;
     step.draft += nodes;
-    late.draft += gaps_.add(state, state.length() - awaited);
+    prefill.draft += gaps_.add(state, state.length() - awaited);
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
   return engine_.cache->evict(
-      {late.target + std::min(step.target, most), late.draft + std::min(step.draft, most)});
+      {prefill.target + std::min(step.target, most), prefill.draft + std::min(step.draft, most)});
 }
 
 // Of all sequences that are ready. False: too few KV slots, and nothing was done.
@@ -333,7 +333,7 @@ bool Scheduler::step(std::span<RunningSequence* const> sequences) {
   for (const SequencePlan& plan : plan_.sequences) {
     RunningSequence& sequence = *plan.sequence;
     if (plan.judged && !sequence.failure)
-      sequence.note_failure([&] { sequence.take_tokens(plan.late_rows == 0); });
+      sequence.note_failure([&] { sequence.take_tokens(plan.prefill_rows == 0); });
   }
   return true;
 }

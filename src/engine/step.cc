@@ -119,7 +119,7 @@ bool Step::judge() {
     } else {
       TextTree& chunk = trees.emplace_back();
       chunk.state = &sequence.state;
-      chunk.late_rows = part.plan->late_rows;
+      chunk.prefill_rows = part.plan->prefill_rows;
     }
   }
   if (trees.empty()) return true;
@@ -162,7 +162,7 @@ void Step::Part::commit(TargetRows& target) {
     state.append(sequence().tree.token[static_cast<std::size_t>(node)]);
   }
   // Sequences that begin alike need not compute the prompt, too.
-  if (plan->late_rows > 0) state.share(state.target_kv());
+  if (plan->prefill_rows > 0) state.share(state.target_kv());
   state.append(sequence().verdict.bonus);
 }
 
@@ -240,7 +240,7 @@ void Step::show(Part& part) {
                     part.draft ? &part.draft->sampler() : nullptr,
                     sequence.request.options.sampling, sequence.speculator.setting().params,
                     part.key, part.draft ? part.draft->passes() : 0, part.seconds,
-                    target.late_rows(), part.draft ? sequence.speculator.calibration() : nullptr,
+                    target.prefill_rows(), part.draft ? sequence.speculator.calibration() : nullptr,
                     sequence.tokens_to_end()});
 }
 

@@ -54,11 +54,11 @@ class Step {
     RunningSequence& sequence() const { return *plan->sequence; }
     /// Rows of the target's pass.
     std::int32_t rows() const {
-      return plan->late_rows + (plan->judged ? sequence().tree.nodes() : 0);
+      return plan->prefill_rows + (plan->judged ? sequence().tree.nodes() : 0);
     }
     bool takes_part() const { return sequence().failure == nullptr; }
     /// Neither a part of a prefill nor the token that comes with its end.
-    bool is_step() const { return plan->judged && plan->late_rows == 0; }
+    bool is_step() const { return plan->judged && plan->prefill_rows == 0; }
     void note_logprobs(TargetRows& target) const;
     void note_logprob(TargetRows& target, std::int32_t node, TokenId token) const;
     void commit(TargetRows& target);

@@ -25,11 +25,11 @@ class Planner {
   void choose() {
     for (RunningSequence* const sequence : sequences_) {
       if (plan_.sequences.size() == static_cast<std::size_t>(engine_.options.max_sequences)) return;
-      const std::int32_t late = TargetRunner::late_rows(sequence->state);
+      const std::int32_t prefill = TargetRunner::prefill_rows(sequence->state);
       // It waits for a step, and finds them computed.
       if (prompts_.awaits(sequence->state) > 0) continue;
-      const std::int32_t fixed = late > 0 ? 0 : fixed_size(*sequence);
-      const std::int32_t rows = late > 0 ? claim(late) : 1 + fixed;
+      const std::int32_t fixed = prefill > 0 ? 0 : fixed_size(*sequence);
+      const std::int32_t rows = prefill > 0 ? claim(prefill) : 1 + fixed;
       // What the pool holds, a pass may see, but not again for each sequence.
       const std::int32_t seen = reads_by_sequence_ ? sequence->state.target_kv() + rows : 0;
       if (rows > rows_ || 1 + fixed > judged_ || seen > kv_tokens_) continue;
@@ -40,11 +40,11 @@ class Planner {
       rows_ -= rows;
       judged_ -= 1 + fixed;
       kv_tokens_ -= seen;
-      if (late > 0) prompts_.add(sequence->state);
-      // Late rows take what slots there are.
+      if (prefill > 0) prompts_.add(sequence->state);
+      // Prefill rows take what slots there are.
       --slots_;
-      plan_.sequences.push_back({sequence, late, late == 0, std::nullopt});
-      if (late > 0) {
+      plan_.sequences.push_back({sequence, prefill, prefill == 0, std::nullopt});
+      if (prefill > 0) {
         rows_of_prompts_ += rows;
         ++claimed_prompts_;
         continue;
@@ -104,14 +104,14 @@ class Planner {
   void plan_prompts() {
     for (SequencePlan& plan : plan_.sequences) {
       if (plan.judged) continue;
-      const std::int32_t rows = plan.late_rows + 1, claimed = claim(plan.late_rows);
+      const std::int32_t rows = plan.prefill_rows + 1, claimed = claim(plan.prefill_rows);
       const std::int32_t most = std::min({claimed + rows_, claimed + kv_tokens_, 1 + slots_});
       // Parts of equal size: a pass of the few rows left over would cost about as much as one of
       // many.
       const std::int32_t passes = (rows + most - 1) / most;
       const std::int32_t taken = (rows + passes - 1) / passes;
       plan.judged = taken == rows;
-      if (!plan.judged) plan.late_rows = taken;
+      if (!plan.judged) plan.prefill_rows = taken;
       rows_ -= taken - claimed;
       kv_tokens_ -= taken - claimed;
       slots_ -= taken - 1;
@@ -132,8 +132,8 @@ class Planner {
     return sequence.speculator.fixed_size(sequence.state, sequence.tokens_left());
   }
   // What a prompt has in any case, so that it goes on beside any trees.
-  std::int32_t claim(std::int32_t late_rows) const {
-    return std::min(late_rows + 1, std::max(1, limits_.max_rows / 4));
+  std::int32_t claim(std::int32_t prefill_rows) const {
+    return std::min(prefill_rows + 1, std::max(1, limits_.max_rows / 4));
   }
   StepPrices::Step meet() {
     StepPrices::Step step;

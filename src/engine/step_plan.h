@@ -14,8 +14,8 @@ namespace coppice {
 struct SequencePlan {
   RunningSequence* sequence = nullptr;
   /// Rows of tokens before the root that have no KV yet.
-  std::int32_t late_rows = 0;
-  /// The root is judged. Else the late rows are a part of a prefill.
+  std::int32_t prefill_rows = 0;
+  /// The root is judged. Else the prefill rows are a part of a prefill.
   bool judged = true;
   std::optional<GrowthLimits> limits;  ///< of its tree; none: the root alone
 };

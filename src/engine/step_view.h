@@ -36,14 +36,14 @@ struct StepView {
   StepSeconds seconds;
   /// Tokens of the prompt that went through the pass before the root. Above 0 it is no step:
   /// neither statistics nor studies count it as one.
-  std::int32_t late_rows = 0;
+  std::int32_t prefill_rows = 0;
   /// By which the tree grew; null where its values are no learned chances.
   const AcceptanceCalibration* calibration = nullptr;
   /// Tokens that stay: the accepted ones and the bonus token, but none behind an end token that
   /// ends the sequence. (A stop text ends a sequence later, and may take back tokens of earlier
   /// steps.)
   std::int32_t kept = 0;
-  bool is_step() const { return late_rows == 0; }
+  bool is_step() const { return prefill_rows == 0; }
   /// The accepted nodes of which that is true.
   std::span<const std::int32_t> kept_path() const {
     return std::span(verdict.path).first(std::min<std::size_t>(kept, verdict.path.size()));

@@ -181,7 +181,7 @@ TEST_F(CachedKv, AHitIsCountedOnce) {
     std::vector<Request> requests(6, request_of(asked, coupled(4)));
     std::vector<std::int32_t> computed(requests.size());
     inside(plenty).observer = [&](const StepView& view) {
-      computed[view.key.sequence] += view.late_rows;
+      computed[view.key.sequence] += view.prefill_rows;
     };
     for (std::size_t i = 0; i < requests.size(); ++i) requests[i].options.stream = i;
     const std::vector<Outcome> outcomes = plenty.generate(requests);

@@ -135,7 +135,7 @@ TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
   options.speculation = Dyspec{8};
   target.plant(PassFault::logits_by_batch);
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "logits of the prompt's first row").fits);
-  target.plant(PassFault::late_rows_hidden);
+  target.plant(PassFault::prefill_rows_hidden);
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "the root does not see the prompt").fits);
   target.plant(PassFault::none);
 }

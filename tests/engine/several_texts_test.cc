@@ -155,7 +155,7 @@ TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
   std::vector<TextOfStep> requests = mixed_texts(2, random);
   requests[1].prompt = random_tokens(90, vocab, 8);
   States states = new_texts(requests), whole = new_texts(requests);
-  // 30 tokens beside each of two steps of the other text, the rest as late rows.
+  // 30 tokens beside each of two steps of the other text, the rest as prefill rows.
   for (int chunk = 0; chunk < 2; ++chunk) {
     TokenTree root;
     root.reset(states[0]->tokens.back());
@@ -173,7 +173,7 @@ TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
   for (SequenceState* state : {states[1].get(), whole[1].get()}) {
     TokenTree root;
     root.reset(state->tokens.back());
-    EXPECT_EQ(TargetRunner::late_rows(*state), state == states[1].get() ? 29 : 89);
+    EXPECT_EQ(TargetRunner::prefill_rows(*state), state == states[1].get() ? 29 : 89);
     const TargetRunner::Pass pass = machine_->target->pass(*state, root, requests[1].target);
     ASSERT_TRUE(pass);
     pass->wait();
