@@ -249,7 +249,7 @@ class DeviceDraftSampling final : public DraftSampling {
     return std::make_unique<DeviceDraftSampler>(sampler_, store_, fault_);
   }
 
-  PassTail* prepare(std::span<const SampledNodes> trees) override {
+  PassEpilogue* prepare(std::span<const SampledNodes> trees) override {
     texts_.clear();
     rows_.clear();
     for (const SampledNodes& tree : trees) {
@@ -258,7 +258,7 @@ class DeviceDraftSampling final : public DraftSampling {
       texts_.push_back(sampler.text());
     }
     sampler_.stage_draw({texts_, rows_});
-    return &sampler_.draw_tail();
+    return &sampler_.draw_epilogue();
   }
 
   void wait() override {
@@ -273,9 +273,10 @@ class DeviceDraftSampling final : public DraftSampling {
     }
   }
 
-  PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
+  PassEpilogue* prepare_scores(std::span<const TokenId> next,
+                               const SamplingParams& params) override {
     sampler_.stage_score(next, params);
-    return &sampler_.score_tail();
+    return &sampler_.score_epilogue();
   }
 
   void take_scores(std::span<const TokenId>, const SamplingParams&, const float*,

@@ -38,9 +38,9 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) list(index);
-  PassTail* const tail = next_.empty() ? nullptr : sampling_.prepare_scores(next_, params_);
+  PassEpilogue* const epilogue = next_.empty() ? nullptr : sampling_.prepare_scores(next_, params_);
   const float* const logits =
-      model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
+      model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, epilogue);
   for (Part& part : parts_) keep(part);
   if (next_.empty()) return true;
   scores_.resize(next_.size());

@@ -225,13 +225,13 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     }
   }
   const double all_rows = static_cast<double>(tokens_.size());
-  PassTail* const tail = sampling_->prepare(sampled_);
+  PassEpilogue* const epilogue = sampling_->prepare(sampled_);
   const float* result = nullptr;
   double draft_seconds = 0.0, drawing_seconds = 0.0;
   {
     const Stopwatch timing(draft_seconds);
-    result =
-        model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
+    result = model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_,
+                            epilogue);
     sampling_->wait();
   }
   guard.computed = true;

@@ -60,7 +60,7 @@ class DraftSampling {
 
   /// A pass is about to be queued whose logit rows are these nodes, tree after tree. Returns what
   /// is to be queued behind it, nullptr for nothing.
-  virtual PassTail* prepare(std::span<const SampledNodes> trees) = 0;
+  virtual PassEpilogue* prepare(std::span<const SampledNodes> trees) = 0;
   /// Waits for the pass that has been queued.
   virtual void wait() {}
   /// The pass leaves these logits ([nodes, draft vocab]).
@@ -68,7 +68,8 @@ class DraftSampling {
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
   /// after each, without the repetition penalty, which take_scores writes to `out`.
-  virtual PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) = 0;
+  virtual PassEpilogue* prepare_scores(std::span<const TokenId> next,
+                                       const SamplingParams& params) = 0;
   virtual void take_scores(std::span<const TokenId> next, const SamplingParams& params,
                            const float* logits, std::span<float> out) = 0;
 

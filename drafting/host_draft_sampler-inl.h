@@ -103,7 +103,7 @@ class HostDraftSampling final : public DraftSampling {
                                                                            decide_);
   }
 
-  PassTail* prepare(std::span<const SampledNodes>) override { return nullptr; }
+  PassEpilogue* prepare(std::span<const SampledNodes>) override { return nullptr; }
 
   void take(std::span<const SampledNodes> trees, const float* logits) override {
     for (const SampledNodes& tree : trees) {
@@ -115,7 +115,7 @@ class HostDraftSampling final : public DraftSampling {
     }
   }
 
-  PassTail* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
+  PassEpilogue* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
     return nullptr;
   }
 

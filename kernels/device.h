@@ -215,8 +215,8 @@ struct PassVariant {
   const void* keys = nullptr;  ///< the KV memory read and written
   const void* values = nullptr;
   KvLayout layout;
-  std::uint64_t tail = 0;  ///< PassTail::id() of what is queued behind; 0: nothing
-  bool gathers = false;    ///< rows without logits end with the last layer's keys and values
+  std::uint64_t epilogue = 0;  ///< PassEpilogue::id() of what is queued behind; 0: nothing
+  bool gathers = false;        ///< rows without logits end with the last layer's keys and values
 
   auto operator<=>(const PassVariant&) const = default;
 };

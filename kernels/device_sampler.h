@@ -9,8 +9,8 @@
 // replacement in order), so that one pass over a row yields all of its children.
 //
 // Each of the three jobs comes in three parts: stage_*() takes inputs over from the host, a
-// queueing part that runs on the device and may be recorded (Pass::run), mostly as the tail of a
-// pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
+// queueing part that runs on the device and may be recorded (Pass::run), mostly as the epilogue of
+// a pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
 // judging needs where a child was rejected.
 //
 // A batch has the rows of one text or of several: each text has its parameters, noise, key and
@@ -25,7 +25,7 @@
 #include "base/sampling_params.h"
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "kernels/pass_tail.h"
+#include "kernels/pass_epilogue.h"
 
 namespace coppice {
 
@@ -140,9 +140,9 @@ class DeviceSampler {
   virtual ~DeviceSampler() = default;
 
   /// draw() or score() behind a pass of the draft, judge() behind one of the target.
-  PassTail& draw_tail() { return draw_tail_; }
-  PassTail& score_tail() { return score_tail_; }
-  PassTail& judge_tail() { return judge_tail_; }
+  PassEpilogue& draw_epilogue() { return draw_epilogue_; }
+  PassEpilogue& score_epilogue() { return score_epilogue_; }
+  PassEpilogue& judge_epilogue() { return judge_epilogue_; }
 
   virtual void stage_draw(const DrawBatch& batch) = 0;
   /// logits [rows, stride] f32; `rows` may exceed the rows staged.
@@ -168,8 +168,8 @@ class DeviceSampler {
   virtual void collect_scores(std::span<float> out) = 0;
 
   /// Makes every later draw and verdict wrong, for tests that must fail. Virtual, so that it runs
-  /// where the sampler was made: a module numbers its tails with a counter of its own, and a number
-  /// of another one's could be that of a tail whose recordings are still there.
+  /// where the sampler was made: a module numbers its epilogues with a counter of its own, and a
+  /// number of another one's could be that of a epilogue whose recordings are still there.
   virtual void plant(DeviceFault fault);
 
  protected:
@@ -178,11 +178,11 @@ class DeviceSampler {
 
  private:
   enum class Job { draw, score, judge };
-  class Tail final : public PassTail {
+  class Epilogue final : public PassEpilogue {
    public:
-    Tail(DeviceSampler& sampler, Job job) : sampler_(sampler), job_(job) {}
+    Epilogue(DeviceSampler& sampler, Job job) : sampler_(sampler), job_(job) {}
     void queue(float* logits, std::int32_t rows) override;
-    using PassTail::renew;
+    using PassEpilogue::renew;
 
    private:
     DeviceSampler& sampler_;
@@ -191,7 +191,8 @@ class DeviceSampler {
 
   const std::int64_t draft_vocab_;
   DeviceFault fault_ = DeviceFault::none;
-  Tail draw_tail_{*this, Job::draw}, score_tail_{*this, Job::score}, judge_tail_{*this, Job::judge};
+  Epilogue draw_epilogue_{*this, Job::draw}, score_epilogue_{*this, Job::score},
+      judge_epilogue_{*this, Job::judge};
 };
 
 }  // namespace coppice

@@ -147,11 +147,11 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   }
   if (fault_ != PassFault::none) plant_neighbours();
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
-  PassTail* const tail = prepare ? prepare(*this) : nullptr;
+  PassEpilogue* const epilogue = prepare ? prepare(*this) : nullptr;
   for (std::size_t t = 0; t < count_; ++t) {
-    texts_[t].penalised_ = tail != nullptr && texts_[t].params_.repetition_penalty != 1.0;
+    texts_[t].penalised_ = epilogue != nullptr && texts_[t].params_.repetition_penalty != 1.0;
   }
-  logits_ = model_.forward(batch, pool_, tail);
+  logits_ = model_.forward(batch, pool_, epilogue);
   return held;
 }
 

@@ -117,7 +117,7 @@ class TargetRunner {
   using Pass = std::unique_ptr<TargetRunner, EndPass>;
 
   /// Work behind the pass, which can ask for the texts' orders before the rows are queued.
-  using Prepare = std::function<PassTail*(const TargetRunner& pass)>;
+  using Prepare = std::function<PassEpilogue*(const TargetRunner& pass)>;
 
   /// Queues a pass, whose rows must fit one of the model. Null, with nothing changed, when the pool
   /// has too few slots. `prepare`d work may apply the repetition penalty to the logits; nothing

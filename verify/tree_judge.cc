@@ -87,7 +87,7 @@ class DeviceJudge final : public TreeJudge {
 
  private:
   // Null where there is nothing to judge.
-  PassTail* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
+  PassEpilogue* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
     judged_.clear();
     penalties_.clear();
     token_.clear();
@@ -110,7 +110,7 @@ class DeviceJudge final : public TreeJudge {
       penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
     }
     sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, store_, certain_});
-    return &sampler_.judge_tail();
+    return &sampler_.judge_epilogue();
   }
 
   // Appends a tree's rows to those of the pass.

@@ -93,8 +93,8 @@ class ProbePasses {
               logit_rows);
     const ForwardBatch batch = rows_.batch();
     const double start = now_seconds();
-    PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
-    model_.forward(batch, pool_, tail);
+    PassEpilogue* const epilogue = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
+    model_.forward(batch, pool_, epilogue);
     if (sampling_ != nullptr) sampling_->collect();
     model_.device().synchronize();
     return now_seconds() - start;

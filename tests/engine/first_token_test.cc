@@ -28,10 +28,10 @@ class CountingModel final : public Model {
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
     return model_.kv_layout(slots, page_size);
   }
-  const float* forward(const ForwardBatch& batch, KvPool& pool, PassTail* tail) override {
+  const float* forward(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue) override {
     rows.push_back(static_cast<std::int32_t>(batch.tokens.size()));
     logit_rows.push_back(static_cast<std::int32_t>(batch.logit_rows.size()));
-    return model_.forward(batch, pool, tail);
+    return model_.forward(batch, pool, epilogue);
   }
 
   std::vector<std::int32_t> rows, logit_rows;  ///< by pass

@@ -5,12 +5,12 @@
 
 namespace coppice {
 
-class PassTail {
+class PassEpilogue {
  public:
-  PassTail() { renew(); }
-  virtual ~PassTail() = default;
-  PassTail(const PassTail&) = delete;
-  PassTail& operator=(const PassTail&) = delete;
+  PassEpilogue() { renew(); }
+  virtual ~PassEpilogue() = default;
+  PassEpilogue(const PassEpilogue&) = delete;
+  PassEpilogue& operator=(const PassEpilogue&) = delete;
 
   /// logits [rows, vocab] f32 on the device; rows beyond the batch's logit rows are padding.
   virtual void queue(float* logits, std::int32_t rows) = 0;
