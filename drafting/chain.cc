@@ -1,4 +1,4 @@
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/policy.h"
 #include "drafting/proposer.h"
 
@@ -43,7 +43,7 @@ class ChainPolicy final : public DraftPolicy {
 
 std::unique_ptr<DraftPolicy> make_chain_policy(const DyspecRule& rule) {
   if (rule.economics == nullptr) return std::make_unique<ChainPolicy>();
-  return std::make_unique<DyspecByCosts>("chain", rule, 0);
+  return std::make_unique<CostDrivenDyspec>("chain", rule, 0);
 }
 
 }  // namespace coppice

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
@@ -254,7 +254,7 @@ class DyspecPolicy final : public DraftPolicy {
 
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule) {
   if (rule.economics != nullptr) {
-    return std::make_unique<DyspecByCosts>("dyspec", rule, last_useful_rank);
+    return std::make_unique<CostDrivenDyspec>("dyspec", rule, last_useful_rank);
   }
   return std::make_unique<DyspecPolicy>(rule);
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drafting/common_growth.h"
+#include "drafting/batch_growth.h"
 #include "drafting/proposer.h"
 
 namespace coppice {
@@ -27,7 +27,7 @@ void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
   if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0) wanted_.push_back(0);
 }
 
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, CommonGrowth* common) {
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, BatchGrowth* common) {
   const auto wants_some = [](const GrowingText& text) { return !text.wanted().empty(); };
   for (GrowingText& text : texts) {
     note_failure(text, [&] {

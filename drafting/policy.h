@@ -12,7 +12,7 @@
 
 namespace coppice {
 
-class CommonGrowth;
+class BatchGrowth;
 class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
@@ -21,8 +21,8 @@ struct GrowthLimits {
   std::int32_t max_size = 64;        ///< most nodes, the root not counted
   std::int32_t max_depth = 1 << 20;  ///< most edges below the root; also the most draft passes
   double min_value = 0.0;            ///< positions of lower value are not drawn
-  /// Where trees grow together (drafting/common_growth.h): for policies that go by costs.
-  CommonGrowth* common = nullptr;
+  /// Where trees grow together (drafting/batch_growth.h): for policies that go by costs.
+  BatchGrowth* common = nullptr;
   double worth = 1.0;  ///< there, of this text's tokens against others'
   /// For the policies that go by values: proposes children beside the draft model's. Null: none.
   Proposer* proposer = nullptr;
@@ -68,7 +68,7 @@ class DraftPolicy {
 struct DyspecRule {
   /// Null: DySpec's own values (drafting/position_values.h).
   const AcceptanceCalibration* calibration = nullptr;
-  /// Null: growth stops by its limits alone. Else by what it costs (drafting/dyspec_by_costs.h);
+  /// Null: growth stops by its limits alone. Else by what it costs (drafting/cost_driven_dyspec.h);
   /// needs a calibration.
   const GrowthEconomics* economics = nullptr;
   /// Where any tree is exact (drafting/any_tree.h): growth also goes by the drawn tokens' own

@@ -169,7 +169,7 @@ class DeviceSampler {
 
   /// Makes every later draw and verdict wrong, for tests that must fail. Virtual, so that it runs
   /// where the sampler was made: a module numbers its epilogues with a counter of its own, and a
-  /// number of another one's could be that of a epilogue whose recordings are still there.
+  /// number of another one's could be that of an epilogue whose recordings are still there.
   virtual void plant(DeviceFault fault);
 
  protected:

@@ -34,7 +34,7 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }
-  DraftOutlook::Batch alone;
+  DraftStartPolicy::Batch alone;
   DraftGaps gaps;
   sequence.join(alone, gaps);
   while (std::optional<DraftPrompt> prompt = sequence.draft_prompt(alone, gaps)) {

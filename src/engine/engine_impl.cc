@@ -111,9 +111,9 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   return &*costs;
 }
 
-JointSizes& Engine::Impl::sizes_among_others() {
-  if (!joint_sizes) joint_sizes.emplace(*costs, costs_are_saved ? nullptr : &correction);
-  return *joint_sizes;
+BatchSizer& Engine::Impl::sizes_among_others() {
+  if (!batch_sizer) batch_sizer.emplace(*costs, costs_are_saved ? nullptr : &correction);
+  return *batch_sizer;
 }
 
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge() {

@@ -28,11 +28,11 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
+#include "sizing/batch_sizer.h"
 #include "sizing/cost_correction.h"
 #include "sizing/cost_measurement.h"
 #include "sizing/cost_table.h"
-#include "sizing/draft_outlook.h"
-#include "sizing/joint_sizes.h"
+#include "sizing/draft_start_policy.h"
 #include "sizing/rule_choice.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
@@ -58,14 +58,14 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
   CostCorrection correction;              ///< of these costs, by the clock, over all sequences
-  std::optional<JointSizes> joint_sizes;  ///< by these, once sequences have shared a step
+  std::optional<BatchSizer> batch_sizer;  ///< by these, once sequences have shared a step
   std::int64_t steps = 0;                 ///< that were planned
   /// What sequences have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairSharpness> sharpness;
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
-  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftOutlook> outlooks;
+  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftStartPolicy> draft_starts;
   /// How often what was looked up was right, by tenths of temperature.
   std::map<std::int64_t, LookupCalibration> lookups;
   AnswerIndex answers;  ///< of sequences with Lookup::engine
@@ -90,7 +90,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   const CostTable* find_costs(const std::stop_token& stop = {});
   MeasuredRows measured_rows() const;
   /// Once there are costs.
-  JointSizes& sizes_among_others();
+  BatchSizer& sizes_among_others();
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();

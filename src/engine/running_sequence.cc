@@ -29,13 +29,13 @@ void RunningSequence::end_between_steps(FinishReason reason) {
   release_text();
 }
 
-void RunningSequence::join(DraftOutlook::Batch& batch, DraftGaps& gaps) const {
+void RunningSequence::join(DraftStartPolicy::Batch& batch, DraftGaps& gaps) const {
   const bool ready = (speculator.begun() && draft_ready_) || !speculator.can_follow(state) ||
                      TargetRunner::prefill_rows(state) > 0;
   speculator.join(batch, gaps, state, tokens_left(), ready);
 }
 
-std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftOutlook::Batch& batch,
+std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftStartPolicy::Batch& batch,
                                                          const DraftGaps& gaps) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
   if (TargetRunner::prefill_rows(state) > 0) return std::nullopt;

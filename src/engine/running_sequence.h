@@ -81,10 +81,10 @@ class RunningSequence {
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
   /// Counts it among the sequences of a step.
-  void join(DraftOutlook::Batch& batch, DraftGaps& gaps) const;
+  void join(DraftStartPolicy::Batch& batch, DraftGaps& gaps) const;
   /// What the draft is to see before the step of that batch, after the target's prefill; nothing:
   /// it has seen the sequence, or will later.
-  std::optional<DraftPrompt> draft_prompt(DraftOutlook::Batch& batch, const DraftGaps& gaps);
+  std::optional<DraftPrompt> draft_prompt(DraftStartPolicy::Batch& batch, const DraftGaps& gaps);
   /// A pass over it, of `pass_rows` in all, took this long by its share; 0 rows: it says nothing of
   /// later ones.
   void take_pass(const DraftPrompt& prompt, double seconds, double pass_rows);

@@ -344,7 +344,7 @@ void Scheduler::begin_drafts(std::span<RunningSequence* const> sequences) {
   const double start = now_seconds();
   stepping_.clear();
   prompts_.clear();
-  DraftOutlook::Batch batch;
+  DraftStartPolicy::Batch batch;
   batch.step = steps_++;
   gaps_.clear();
   for (const RunningSequence* const sequence : sequences) sequence->join(batch, gaps_);

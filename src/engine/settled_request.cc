@@ -43,7 +43,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   settle_rule(engine);
   settle_draft(engine);
   settle_sharpness(engine);
-  settle_outlook(engine);
+  settle_draft_start(engine);
 }
 
 AcceptanceRule SettledRequest::rule() const {
@@ -105,13 +105,14 @@ void SettledRequest::settle_sharpness(Engine::Impl& engine) {
   draft.sharpness = sharpness->start(draft.sharpness);
 }
 
-void SettledRequest::settle_outlook(Engine::Impl& engine) {
+void SettledRequest::settle_draft_start(Engine::Impl& engine) {
   if (costs == nullptr) return;
   const std::lock_guard lock(engine.mutex);
-  outlook = &engine.outlooks
-                 .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
-                              draft.draw)
-                 .first->second;
+  draft_start =
+      &engine.draft_starts
+           .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
+                        draft.draw)
+           .first->second;
 }
 
 }  // namespace coppice

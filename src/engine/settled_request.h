@@ -34,7 +34,7 @@ struct SettledRequest {
   /// Of the engine, to be told where this sequence's sharpness ended; null if it is not.
   PairSharpness* sharpness = nullptr;
   /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
-  DraftOutlook* outlook = nullptr;
+  DraftStartPolicy* draft_start = nullptr;
 
   /// Whether trees have looked-up children.
   bool looks_up() const { return options.lookup != Lookup::none; }
@@ -50,7 +50,7 @@ struct SettledRequest {
   void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
   void settle_sharpness(Engine::Impl& engine);
-  void settle_outlook(Engine::Impl& engine);
+  void settle_draft_start(Engine::Impl& engine);
 };
 
 }  // namespace coppice

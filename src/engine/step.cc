@@ -198,7 +198,7 @@ void Step::observe() {
     tokens += sequence.tokens_to_end();
     asked |= sequence.speculator.asks_for_the_clock();
   }
-  if (work.texts > 1 && engine_.joint_sizes) engine_.joint_sizes->record(work, tokens);
+  if (work.texts > 1 && engine_.batch_sizer) engine_.batch_sizer->record(work, tokens);
   if (asked && passes_.were_usual()) {
     engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
   }

@@ -71,7 +71,7 @@ class Step {
 
   Engine::Impl& engine_;
   TreeJudge& judge_;
-  CommonGrowth* common_;
+  BatchGrowth* common_;
   std::vector<Part> parts_;
   double sequences_ = 0.0;  ///< that are judged
   StepWork work_;

@@ -163,7 +163,7 @@ class Planner {
            std::any_of(sequences_.begin(), sequences_.end(), is_twin);
   }
   void plan_jointly(const StepPrices::Step& step) {
-    JointSizes& sizes = engine_.sizes_among_others();
+    BatchSizer& sizes = engine_.sizes_among_others();
     plan_.common = &sizes.growth();
     const std::int32_t room = std::min({rows_, judged_, kv_tokens_, slots_of_trees()});
     const std::int32_t nodes = sizes.begin(step, plan_.joint, room);

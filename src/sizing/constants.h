@@ -77,13 +77,13 @@ struct SizingConstants {
   static constexpr double useless_fit = 0.02, first_credit = 3.0;
   static constexpr std::int32_t useless_wait = 160;
 
-  // Whether a text among others has its draft begin (draft_outlook.h).
+  // Whether a text among others has its draft begin (draft_start_policy.h).
 
   /// Judged children that what was learned of them outlasts, and how many of them what is usual
   /// counts for; steps after which their acceptance counts as known.
   static constexpr double acceptance_memory = 500.0, usual_weight = 2.0, known_steps = 8.0;
   /// Depth of the longest chain that is looked at, and a chance that leaves little to doubt.
-  static constexpr std::int32_t outlook_chain = 8;
+  static constexpr std::int32_t most_chain_expected = 8;
   static constexpr double nearly_sure = 0.95;
   /// Plain steps of a whole batch that the prices count for, and that what texts have won outlasts:
   /// if it spoke against them in error, they have the last word again after a dozen answers.

@@ -79,8 +79,9 @@ class Looking {
  public:
   Looking(const AcceptanceCalibration& calibration, const GrowthEconomics& prices)
       : calibration_(calibration), lookahead_(prices) {}
-  Outlook best(const std::vector<OpenPosition>& open, std::int32_t most, std::int32_t most_depth) {
-    const TreeOutlook tree{&calibration_, most, most_depth};
+  GrowthPlan best(const std::vector<OpenPosition>& open, std::int32_t most,
+                  std::int32_t most_depth) {
+    const GrowthPrior tree{&calibration_, most, most_depth};
     return lookahead_.best(open, {&tree, 1}, 0, most, 0);
   }
   void reset() { lookahead_.reset(); }
@@ -99,7 +100,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
     for (std::uint64_t tree = 0; tree <= seed % 3; ++tree) {
       calibrations.push_back(learned(seed + 17 * tree));
     }
-    std::vector<TreeOutlook> trees;
+    std::vector<GrowthPrior> trees;
     for (const AcceptanceCalibration& calibration : calibrations) {
       trees.push_back({&calibration, 60, 100});
     }
@@ -117,7 +118,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
       if (open.back().passes > 0) open.back().rank = 0;
     }
     const auto size = static_cast<std::int32_t>(seed % 20);
-    const Outlook plan = Lookahead(prices).best(open, trees, size, 60, 0);
+    const GrowthPlan plan = Lookahead(prices).best(open, trees, size, 60, 0);
 
     double best = 0.0;
     for (std::int32_t passes = 0; passes <= 32; ++passes) {
@@ -158,7 +159,7 @@ TEST(Lookahead, EveryTreeHasItsOwnBounds) {
   const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.9, 1.0, 1, 0, 0, 0}, {0.5, 1.0, 1, 0, 0, 1}};
   const auto nodes = [&](std::int32_t most_of_first, std::int32_t last_rank) {
-    const std::vector<TreeOutlook> trees = {{&calibration, most_of_first, 1, last_rank},
+    const std::vector<GrowthPrior> trees = {{&calibration, most_of_first, 1, last_rank},
                                             {&calibration, 60, 1, last_rank}};
     return Lookahead(Prices(0.001, 0.0, 0.02)).best(open, trees, 0, 60, 0).nodes;
   };
@@ -177,7 +178,7 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
   const Prices steep(0.0, 1.0, 0.05, 0);
   Looking lookahead(calibration, steep);
   EXPECT_EQ(lookahead.best(open, 1, 100).nodes, 0);
-  const Outlook far = lookahead.best(open, 60, 100);
+  const GrowthPlan far = lookahead.best(open, 60, 100);
   EXPECT_GE(far.passes, 2);
   EXPECT_GE(far.nodes, 2);
   // No deeper than is allowed, also where only deep trees pay.
@@ -213,8 +214,8 @@ TEST(Lookahead, ForgetsTheLastTree) {
   Looking lookahead(calibration, prices);
   lookahead.best(poor, 60, 100);
   lookahead.reset();
-  const Outlook again = lookahead.best(open, 60, 100);
-  const Outlook fresh = Looking(calibration, prices).best(open, 60, 100);
+  const GrowthPlan again = lookahead.best(open, 60, 100);
+  const GrowthPlan fresh = Looking(calibration, prices).best(open, 60, 100);
   EXPECT_EQ(again.net, fresh.net);
   EXPECT_EQ(again.passes, fresh.passes);
 }

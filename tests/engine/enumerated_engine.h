@@ -109,10 +109,10 @@ class EnumeratedEngine {
     Engine::Impl& impl = inside(engine_);
     impl.rules.clear();
     impl.sharpness.clear();
-    impl.outlooks.clear();
+    impl.draft_starts.clear();
     impl.lookups.clear();
     impl.answers = AnswerIndex();
-    impl.joint_sizes.reset();
+    impl.batch_sizer.reset();
     impl.steps = 0;
   }
 

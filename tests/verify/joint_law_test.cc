@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "drafting/batch_growth.h"
 #include "drafting/calibration.h"
-#include "drafting/common_growth.h"
 #include "drafting/specinfer.h"
 #include "drafting/tree_part.h"
 #include "reference/exact_law.h"
@@ -61,7 +61,7 @@ struct OneText {
 // Where texts grow together: with so many nodes in all, what the first text's tokens are worth, and
 // how finely growth sees the numbers that will judge.
 struct Together {
-  CommonGrowth& growth;
+  BatchGrowth& growth;
   std::int32_t most;
   double worth;
   std::int32_t cells;
@@ -319,7 +319,7 @@ AcceptanceCalibration heeding_shares() {
 
 struct CommonCase {
   const CommonPrices prices;
-  CommonGrowth growth{prices};
+  BatchGrowth growth{prices};
   const AcceptanceCalibration by_number = heeding_numbers(), by_share = heeding_shares();
   const std::unique_ptr<DraftPolicy> tree = make_dyspec_policy({&by_number, &prices}),
                                      other = make_dyspec_policy({&by_number, &prices}),
@@ -328,7 +328,7 @@ struct CommonCase {
 };
 
 // src/sizing/README.md has the proof.
-TEST(CommonGrowthLaw, IsTheProductOfTheTargets) {
+TEST(BatchGrowthLaw, IsTheProductOfTheTargets) {
   CommonCase common;
   auto cold = small_pairs({0.6}), warm = small_pairs({1.3});
   std::int64_t paths = 0;
@@ -360,7 +360,7 @@ TEST(CommonGrowthLaw, IsTheProductOfTheTargets) {
   std::cout << paths << " paths, off by at most " << worst << "\n";
 }
 
-TEST(CommonGrowthLaw, FaultsAreNoticed) {
+TEST(BatchGrowthLaw, FaultsAreNoticed) {
   CommonCase common;
   auto cold = small_pairs({0.6}), warm = small_pairs({1.3});
   for (const Fault fault : {Fault::one_stream, Fault::dropped_at_the_cut}) {

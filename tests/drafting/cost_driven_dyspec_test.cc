@@ -38,7 +38,7 @@ std::vector<float> even(const TokenPath&) { return std::vector<float>(4, 0.25f);
 
 // Hopeful tokens are worth a pass and further rows; a hopeless one ends its path, and the row that
 // is free is filled beside it.
-TEST(DyspecByCosts, FollowsWhatItsTokensSay) {
+TEST(CostDrivenDyspec, FollowsWhatItsTokensSay) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -67,7 +67,7 @@ TEST(DyspecByCosts, FollowsWhatItsTokensSay) {
 }
 
 // A sibling waits until passes have shown that its row is not better spent.
-TEST(DyspecByCosts, DrawsSiblingsLate) {
+TEST(CostDrivenDyspec, DrawsSiblingsLate) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -87,7 +87,7 @@ TEST(DyspecByCosts, DrawsSiblingsLate) {
 }
 
 // The same noise gives the same tree, whatever was grown before.
-TEST(DyspecByCosts, TreesDoNotDependOnEarlierOnes) {
+TEST(CostDrivenDyspec, TreesDoNotDependOnEarlierOnes) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -108,7 +108,7 @@ TEST(DyspecByCosts, TreesDoNotDependOnEarlierOnes) {
   }
 }
 
-TEST(DyspecByCosts, KeepsItsLimits) {
+TEST(CostDrivenDyspec, KeepsItsLimits) {
   const AcceptanceCalibration calibration = heeding_numbers();
   class Free final : public GrowthEconomics {
    public:

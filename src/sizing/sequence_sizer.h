@@ -20,14 +20,14 @@ namespace coppice {
 /// with a correction.
 ///
 /// A text that is alone has prices of its own, by its own rate. Among others its rate is theirs,
-/// and JointSizes (joint_sizes.h) decides; a text that must not grow together with them then has
+/// and BatchSizer (batch_sizer.h) decides; a text that must not grow together with them then has
 /// prices of its own, too.
-class AutoSize {
+class SequenceSizer {
  public:
   /// `correction`: what the clock has said so far, of all texts; null if sizes are to repeat
   /// themselves. Both outlive this. `most`: draft tokens of the largest tree that is priced.
-  AutoSize(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
-           std::int32_t most);
+  SequenceSizer(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
+                std::int32_t most);
 
   /// Before the first step, or the first after a scout has given up. `fit`: mean probability that
   /// the draft gave to the prompt's tokens.
@@ -58,7 +58,7 @@ class AutoSize {
   double behind(double progress, std::int32_t tokens_left);
   /// In such a step, if it grows apart: fixes prices at that rate, for a text whose tokens are
   /// worth that much, and says whether its tree is expected to pay.
-  bool begin_apart(const StepPrices::Step& step, double rate, const TreeOutlook& tree);
+  bool begin_apart(const StepPrices::Step& step, double rate, const GrowthPrior& tree);
   /// Whether it did speculate in the last such step, or there was none.
   bool speculated() const { return idle_ == 0; }
   /// Whether it is to be tried in such a step, though it is expected not to pay.

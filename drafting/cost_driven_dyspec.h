@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "drafting/common_growth.h"
+#include "drafting/batch_growth.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/tree_part.h"
 
 namespace coppice {
 
-/// DySpec, or a chain, by costs: one of the trees of a CommonGrowth (GrowthLimits::common), else by
+/// DySpec, or a chain, by costs: one of the trees of a BatchGrowth (GrowthLimits::common), else by
 /// itself at the rule's own prices. Where any tree is exact (drafting/any_tree.h) it looks at the
 /// next child of every evaluated node before it takes it, else it takes what it draws.
-class DyspecByCosts final : public DraftPolicy {
+class CostDrivenDyspec final : public DraftPolicy {
  public:
   /// `rule` has a calibration and economics. `last_rank` of a child among its siblings; 0: a chain.
-  DyspecByCosts(const char* name, const DyspecRule& rule, std::int32_t last_rank)
+  CostDrivenDyspec(const char* name, const DyspecRule& rule, std::int32_t last_rank)
       : name_(name),
         calibration_(*rule.calibration),
         looks_(rule.any_tree),
@@ -34,15 +34,15 @@ class DyspecByCosts final : public DraftPolicy {
   void finish(TokenTree& tree) override;
 
   /// Of a tree within these limits, before its root is evaluated.
-  TreeOutlook outlook(const GrowthLimits& limits) const {
+  GrowthPrior prior(const GrowthLimits& limits) const {
     return {&calibration_, limits.max_size, limits.max_depth,
             last_rank_,    limits.worth,    limits.drafts};
   }
 
  private:
-  friend class CommonGrowth;
+  friend class BatchGrowth;
 
-  CommonGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
+  BatchGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
   bool grows() const { return source_ != nullptr; }
   bool has_room() const { return arena_.size() < limits_.max_size; }
   void revalue(std::int32_t node, DraftSource& source);
@@ -61,7 +61,7 @@ class DyspecByCosts final : public DraftPolicy {
   const AcceptanceCalibration& calibration_;
   bool looks_;
   std::int32_t last_rank_;
-  CommonGrowth alone_;
+  BatchGrowth alone_;
   PositionValues values_;
   std::vector<OpenPosition> open_;               ///< by node: of its next child
   std::vector<std::optional<DrawnChild>> seen_;  ///< these children, where it looks at them

@@ -11,7 +11,7 @@
 
 namespace coppice {
 
-class DyspecByCosts;
+class CostDrivenDyspec;
 
 /// Grows trees from one heap: every row of the target's pass, and every pass of the draft, goes to
 /// the text to which it brings most. After every draft pass, and when tokens have said what was not
@@ -23,22 +23,22 @@ class DyspecByCosts;
 /// Decisions are functions of the prices, of what was drawn so far, and of the numbers that will
 /// judge it, of all trees: src/sizing/README.md proves that this biases no text, if the noise of
 /// each is its own.
-class CommonGrowth {
+class BatchGrowth {
  public:
   /// Prices are of all trees' nodes together; they outlive this.
-  explicit CommonGrowth(const GrowthEconomics& economics)
+  explicit BatchGrowth(const GrowthEconomics& economics)
       : economics_(economics), lookahead_(economics) {}
 
   /// Before a step: no trees yet, and `most` nodes for all of them.
   void begin(std::int32_t most);
   /// For which texts it pays to evaluate the root of their tree, by what is expected of it;
   /// [texts].
-  void choose(std::span<const TreeOutlook> texts, std::vector<char>& chosen);
+  void choose(std::span<const GrowthPrior> texts, std::vector<char>& chosen);
   /// After the trees have taken what was evaluated: draws, and says what they want next.
   void grow();
 
  private:
-  friend class DyspecByCosts;
+  friend class CostDrivenDyspec;
   /// A node whose next child can be drawn.
   struct Drawable {
     double value;
@@ -56,7 +56,7 @@ class CommonGrowth {
   std::int32_t nodes() const;
   void plan(std::int32_t size);
   bool is_planned(double value) const { return value > 0.0 && value >= plan_.least; }
-  bool is_drawn_now(const DyspecByCosts& tree, std::int32_t node) const;
+  bool is_drawn_now(const CostDrivenDyspec& tree, std::int32_t node) const;
   std::int32_t draw_planned(std::int32_t most);
   bool next_pass_pays(std::int32_t size) const;
   bool want_planned();
@@ -65,12 +65,12 @@ class CommonGrowth {
   const GrowthEconomics& economics_;
   Lookahead lookahead_;
   std::int32_t most_ = 0;
-  std::vector<DyspecByCosts*> trees_;
-  Outlook plan_;
+  std::vector<CostDrivenDyspec*> trees_;
+  GrowthPlan plan_;
   std::int32_t rounds_left_ = 0;  ///< for which the plan is good
   std::int32_t passes_ = 0;       ///< that there were
   bool taken_ = false;            ///< by a tree, since it last grew
-  std::vector<TreeOutlook> outlooks_;
+  std::vector<GrowthPrior> priors_;
   std::vector<OpenPosition> open_;
   std::vector<Drawable> heap_;
   double least_kept_ = 0.0;  ///< value of a node, where any tree is exact

@@ -1,4 +1,4 @@
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace coppice {
 // Where any tree is exact, none of this is needed: growth looks at children before it takes them,
 // and drops in the end what is not worth its row.
 
-void DyspecByCosts::begin(const GrowthLimits& limits, TokenId root) {
+void CostDrivenDyspec::begin(const GrowthLimits& limits, TokenId root) {
   DraftPolicy::begin(limits, root);
   values_.reset();
   open_.assign(1, {1.0, 1.0, 1, 0, 1});
@@ -39,7 +39,7 @@ void DyspecByCosts::begin(const GrowthLimits& limits, TokenId root) {
 }
 
 // Where something is proposed, the draft's first pass has to pay beside it.
-void DyspecByCosts::propose(DraftSource& source) {
+void CostDrivenDyspec::propose(DraftSource& source) {
   if (wanted_.empty()) return;
   revalue(0, source);
   if (limits_.drafts && proposals_[0] < 0) return;
@@ -49,7 +49,7 @@ void DyspecByCosts::propose(DraftSource& source) {
   if (limits_.common == nullptr) alone_.grow();
 }
 
-void DyspecByCosts::take(DraftSource& source) {
+void CostDrivenDyspec::take(DraftSource& source) {
   const bool first = arena_.size() == 0;
   source_ = nullptr;
   for (const std::int32_t node : wanted_) {
@@ -63,7 +63,7 @@ void DyspecByCosts::take(DraftSource& source) {
   if (limits_.common == nullptr) alone_.grow();
 }
 
-void DyspecByCosts::finish(TokenTree& tree) {
+void CostDrivenDyspec::finish(TokenTree& tree) {
   if (!looks_) return DraftPolicy::finish(tree);
   kept_.clear();
   for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
@@ -74,7 +74,7 @@ void DyspecByCosts::finish(TokenTree& tree) {
 }
 
 // What is expected of a node's next child.
-void DyspecByCosts::revalue(std::int32_t node, DraftSource& source) {
+void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
   const auto n = static_cast<std::size_t>(node);
   OpenPosition& at = open_[n];
   at.value = 0.0;
@@ -97,7 +97,7 @@ void DyspecByCosts::revalue(std::int32_t node, DraftSource& source) {
   if (limits_.proposer != nullptr && may_branch) revalue_proposal(node);
 }
 
-void DyspecByCosts::revalue_proposal(std::int32_t node) {
+void CostDrivenDyspec::revalue_proposal(std::int32_t node) {
   const auto n = static_cast<std::size_t>(node);
   const auto found = limits_.proposer->next(arena_, node, seen_[n] ? seen_[n]->token : -1);
   if (!found) return;
@@ -113,7 +113,7 @@ void DyspecByCosts::revalue_proposal(std::int32_t node) {
                   found->follow};
 }
 
-void DyspecByCosts::take_proposal(std::int32_t parent) {
+void CostDrivenDyspec::take_proposal(std::int32_t parent) {
   const auto p = static_cast<std::size_t>(parent);
   const TokenId token = proposals_[p];
   const OpenPosition at = proposed_[p];
@@ -124,7 +124,7 @@ void DyspecByCosts::take_proposal(std::int32_t parent) {
 }
 
 // The arena's last node, a child of `parent`, takes its place among open positions.
-void DyspecByCosts::added(std::int32_t parent, DraftSource& source) {
+void CostDrivenDyspec::added(std::int32_t parent, DraftSource& source) {
   values_.added(arena_);
   open_.push_back({0.0, 0.0, open_[static_cast<std::size_t>(parent)].depth + 1, 0, 1});
   seen_.emplace_back();
@@ -135,7 +135,7 @@ void DyspecByCosts::added(std::int32_t parent, DraftSource& source) {
 }
 
 // With those above it, which a proposed node may not have had evaluated.
-void DyspecByCosts::want(std::int32_t node) {
+void CostDrivenDyspec::want(std::int32_t node) {
   if (open_[0].passes > 0) {  // the root has a pass of its own
     wanted_.assign(1, 0);
     return;
@@ -148,7 +148,7 @@ void DyspecByCosts::want(std::int32_t node) {
 }
 
 // False: there is none.
-bool DyspecByCosts::draw(std::int32_t parent, DraftSource& source) {
+bool CostDrivenDyspec::draw(std::int32_t parent, DraftSource& source) {
   const auto p = static_cast<std::size_t>(parent);
   const OpenPosition at = open_[p];
   const auto drawn = looks_ ? std::exchange(seen_[p], std::nullopt)

@@ -1,4 +1,4 @@
-#include "sizing/joint_sizes.h"
+#include "sizing/batch_sizer.h"
 
 #include <algorithm>
 
@@ -11,23 +11,23 @@ using C = SizingConstants;
 // What a token of each text is worth. A batch is a mix in which slow texts stay longest: if texts
 // of r_i tokens a step take S seconds together, it ends as many texts a second as 1 / (S times the
 // mean of 1 / r_i), whose logarithm rises by dr_i / r_i. And its last texts share passes with few.
-void JointSizes::weigh(std::vector<Text>& texts) const {
+void BatchSizer::weigh(std::vector<Text>& texts) const {
   double speed = 0.0, behind = 0.0, count = 0.0;
   for (Text& text : texts) {
     const double is = text.size->behind(progress_, text.tokens_left);
-    text.outlook.worth = std::clamp(is * is, 1.0 / C::most_behind, C::most_behind);
-    behind += text.outlook.worth / static_cast<double>(texts.size());
+    text.prior.worth = std::clamp(is * is, 1.0 / C::most_behind, C::most_behind);
+    behind += text.prior.worth / static_cast<double>(texts.size());
     if (!text.size->speculated()) continue;
     speed += text.size->speed();
     ++count;
   }
   for (Text& text : texts) {
-    text.outlook.worth /= behind;
-    if (count > 0.0) text.outlook.worth *= speed / count / text.size->speed();
+    text.prior.worth /= behind;
+    if (count > 0.0) text.prior.worth *= speed / count / text.size->speed();
   }
 }
 
-std::int32_t JointSizes::begin_growth(const StepPrices::Step& step, std::int32_t most, bool hope) {
+std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t most, bool hope) {
   // A table that was cut short says nothing of more rows.
   if (costs_.table.cut) {
     const std::int32_t rows = costs_.table.target.points().back().rows;
@@ -48,7 +48,7 @@ std::int32_t JointSizes::begin_growth(const StepPrices::Step& step, std::int32_t
   return most;
 }
 
-std::int32_t JointSizes::begin(const StepPrices::Step& step, std::vector<Text>& texts,
+std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& texts,
                                std::int32_t most) {
   if (2 * step.texts > 3 * met_ || 3 * step.texts < 2 * met_) {
     met_ = step.texts;
@@ -73,15 +73,15 @@ std::int32_t JointSizes::begin(const StepPrices::Step& step, std::vector<Text>& 
   StepPrices::Step own = step;
   own.alike = step.texts;
   own.other_rows = step.prompt_rows;
-  outlooks_.clear();
+  priors_.clear();
   for (Text& text : texts) {
     if (text.apart) {
-      text.speculates = text.size->begin_apart(own, rate, text.outlook);
+      text.speculates = text.size->begin_apart(own, rate, text.prior);
     } else {
-      outlooks_.push_back(text.outlook);
+      priors_.push_back(text.prior);
     }
   }
-  growth_.choose(outlooks_, chosen_);
+  growth_.choose(priors_, chosen_);
   auto chosen = chosen_.begin();
   std::int32_t left = most;  // every tree that grows has a node
   for (Text& text : texts) {
@@ -92,10 +92,10 @@ std::int32_t JointSizes::begin(const StepPrices::Step& step, std::vector<Text>& 
     if (text.speculates && !text.apart) --left;
     text.size->begin_among_others(text.speculates, tried);
   }
-  return outlooks_.empty() ? 0 : most;
+  return priors_.empty() ? 0 : most;
 }
 
-void JointSizes::record(const StepWork& work, double tokens) {
+void BatchSizer::record(const StepWork& work, double tokens) {
   tokens_ = C::discount * tokens_ + tokens / work.texts;
   spent_ = C::discount * spent_ +
            costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens);

@@ -1,4 +1,4 @@
-#include "sizing/draft_outlook.h"
+#include "sizing/draft_start_policy.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,18 +15,18 @@ double left_of(double memory) { return std::exp(-1.0 / memory); }
 
 }  // namespace
 
-DraftOutlook::DraftOutlook(AcceptanceRule draw) : acceptance_(draw) {
+DraftStartPolicy::DraftStartPolicy(AcceptanceRule draw) : acceptance_(draw) {
   const AcceptanceCalibration usual(draw);
   for (std::size_t d = 0; d < depths; ++d) {
     usual_[d] = usual.position(0, static_cast<std::int32_t>(d) + 1);
   }
 }
 
-std::size_t DraftOutlook::class_of_depth(std::int32_t depth) {
+std::size_t DraftStartPolicy::class_of_depth(std::int32_t depth) {
   return std::min(static_cast<std::size_t>(depth), depths) - 1;
 }
 
-double DraftOutlook::chance(std::int32_t depth, double below) const {
+double DraftStartPolicy::chance(std::int32_t depth, double below) const {
   const std::size_t d = class_of_depth(depth);
   const Count& count = first_children_[d];
   const double judged = count.judged + C::usual_weight;
@@ -34,7 +34,7 @@ double DraftOutlook::chance(std::int32_t depth, double below) const {
   return std::max(0.0, mean - below * std::sqrt(mean * (1.0 - mean) / judged));
 }
 
-void DraftOutlook::record(const TokenTree& tree, std::span<const std::int32_t> path) {
+void DraftStartPolicy::record(const TokenTree& tree, std::span<const std::int32_t> path) {
   steps_ += 1.0;
   acceptance_.record(tree, path);
   acceptance_.fade(left_of(C::acceptance_memory));
@@ -52,12 +52,12 @@ void DraftOutlook::record(const TokenTree& tree, std::span<const std::int32_t> p
   }
 }
 
-void DraftOutlook::record_useless() {
+void DraftStartPolicy::record_useless() {
   steps_ += C::known_steps;
   first_children_.front().judged += C::known_steps;
 }
 
-DraftOutlook::Gain& DraftOutlook::faded_gain(std::int32_t texts) {
+DraftStartPolicy::Gain& DraftStartPolicy::faded_gain(std::int32_t texts) {
   const auto by_number = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(texts)) - 1);
   Gain& gain = gains_[std::min(by_number, gains_.size() - 1)];
   const double left = left_of(C::gain_memory * texts);
@@ -66,26 +66,26 @@ DraftOutlook::Gain& DraftOutlook::faded_gain(std::int32_t texts) {
   return gain;
 }
 
-void DraftOutlook::record_gain(std::int32_t texts, double won, double cost) {
+void DraftStartPolicy::record_gain(std::int32_t texts, double won, double cost) {
   Gain& gain = faded_gain(texts);
   gain.won += won;
   gain.cost += cost;
 }
 
-void DraftOutlook::record_put_off(std::int32_t texts) {
+void DraftStartPolicy::record_put_off(std::int32_t texts) {
   faded_gain(texts);
   tokens_since_scout_ += 1.0;
 }
 
-void DraftOutlook::record_prefill(double seconds, double by_table) {
+void DraftStartPolicy::record_prefill(double seconds, double by_table) {
   const double left = left_of(C::prefill_memory);
   prefill_seconds_ = left * prefill_seconds_ + seconds;
   prefill_by_table_ = left * prefill_by_table_ + by_table;
 }
 
-// Chains of all texts at once: what they bring and cost, as AutoSize prices a step.
-void DraftOutlook::look(const Batch& batch, const CostTable& costs,
-                        const CostCorrection* correction) {
+// Chains of all texts at once: what they bring and cost, as SequenceSizer prices a step.
+void DraftStartPolicy::look(const Batch& batch, const CostTable& costs,
+                            const CostCorrection* correction) {
   if (batch.step == looked_at_) return;
   looked_at_ = batch.step;
   const auto corrected = [&](Work work, double by_table, std::int32_t rows = 1) {
@@ -106,7 +106,7 @@ void DraftOutlook::look(const Batch& batch, const CostTable& costs,
     }
   } expected{expected_}, cautious{cautious_}, at_best{at_best_};
   expected_ = cautious_ = at_best_ = -1.0;
-  for (std::int32_t depth = 1; depth <= C::outlook_chain; ++depth) {
+  for (std::int32_t depth = 1; depth <= C::most_chain_expected; ++depth) {
     work.passes = depth;
     work.turns = std::int64_t{depth} * batch.texts;
     work.nodes = depth * batch.texts;
@@ -126,8 +126,9 @@ void DraftOutlook::look(const Batch& batch, const CostTable& costs,
   }
 }
 
-DraftOutlook::Begin DraftOutlook::decide(const Batch& batch, const Text& text,
-                                         const CostTable& costs, const CostCorrection* correction) {
+DraftStartPolicy::Begin DraftStartPolicy::decide(const Batch& batch, const Text& text,
+                                                 const CostTable& costs,
+                                                 const CostCorrection* correction) {
   look(batch, costs, correction);
   const double length = static_cast<double>(batch.kv_tokens) / batch.texts;
   const double by_clock = (C::usual_prefill * plain_share_ + prefill_seconds_) /

@@ -9,7 +9,7 @@
 #include "shared_machine.h"
 #include "sizing/cost_table.h"
 
-namespace coppice::testing::joint_sizes_test {
+namespace coppice::testing::batch_sizer_test {
 namespace {
 
 constexpr int batches[] = {1, 4, 8, 16, 32, 64};
@@ -58,7 +58,7 @@ double mean_nodes(SharedMachine& machine, int steps) {
   return nodes / steps / static_cast<double>(machine.texts().size());
 }
 
-TEST(JointSizes, EqualTextsComeToTheBestCommonSize) {
+TEST(BatchSizer, EqualTextsComeToTheBestCommonSize) {
   const CostTable costs = h200();
   for (const Grown grown : {Grown::chains, Grown::trees}) {
     for (const double acceptance : {0.9, 0.7, 0.4}) {
@@ -75,7 +75,7 @@ TEST(JointSizes, EqualTextsComeToTheBestCommonSize) {
   }
 }
 
-TEST(JointSizes, SizesShrinkWhereRowsBecomeDear) {
+TEST(BatchSizer, SizesShrinkWhereRowsBecomeDear) {
   const CostTable dear = dear_beyond_64_rows(1e-3, 0.02), cheap = dear_beyond_64_rows(1e-5, 0.0);
   double before = 1e9, alone = 0.0;
   for (const int texts : batches) {
@@ -102,7 +102,7 @@ TEST(JointSizes, SizesShrinkWhereRowsBecomeDear) {
   }
 }
 
-TEST(JointSizes, GoodAndUselessDraftsEachGetWhatTheyShould) {
+TEST(BatchSizer, GoodAndUselessDraftsEachGetWhatTheyShould) {
   const CostTable costs = h200();
   for (const int texts : {8, 16, 32, 64}) {
     for (const int good : {texts / 4, texts / 2, 3 * texts / 4}) {
@@ -134,7 +134,7 @@ TEST(JointSizes, GoodAndUselessDraftsEachGetWhatTheyShould) {
 }
 
 // Texts come and go, and each has to find out anew: a draft that is always sure and always wrong.
-TEST(JointSizes, AUselessDraftCostsLittleMoreThanPlainDecoding) {
+TEST(BatchSizer, AUselessDraftCostsLittleMoreThanPlainDecoding) {
   const CostTable costs = h200();
   const ToldDraft::Kind useless = {0.6, 0.3, true};
   for (const int texts : {4, 8, 16, 32, 64}) {
@@ -163,7 +163,7 @@ PassCosts scaled(const PassCosts& costs, double factor, std::int32_t from_rows =
   return PassCosts(1, 256, points);
 }
 
-TEST(JointSizes, AWrongTableIsFoundOut) {
+TEST(BatchSizer, AWrongTableIsFoundOut) {
   const CostTable truth = h200();
   for (const int texts : {8, 32}) {
     SharedMachine right(truth, truth, nullptr);
@@ -190,7 +190,7 @@ TEST(JointSizes, AWrongTableIsFoundOut) {
 
 // The table was measured with one text. That a pass over several costs more, plain or not, says
 // nothing against speculation, from a batch's first steps on.
-TEST(JointSizes, WhatAllJointPassesCostIsNotHeldAgainstSpeculation) {
+TEST(BatchSizer, WhatAllJointPassesCostIsNotHeldAgainstSpeculation) {
   const CostTable believed = h200();
   for (const int texts : {8, 16, 64}) {
     const CostTable truth{"dearer", scaled(believed.target, 1.4, 2), believed.draft};
@@ -206,7 +206,7 @@ TEST(JointSizes, WhatAllJointPassesCostIsNotHeldAgainstSpeculation) {
 }
 
 // One text of a batch that stays behind goes on as if it had always been alone.
-TEST(JointSizes, WhoIsLeftAloneSpeculatesAgain) {
+TEST(BatchSizer, WhoIsLeftAloneSpeculatesAgain) {
   const CostTable costs = dear_beyond_64_rows(1e-3, 0.05);
   SharedMachine machine(costs, costs, nullptr);
   machine.add(64, {0.8, 0.1});
@@ -218,7 +218,7 @@ TEST(JointSizes, WhoIsLeftAloneSpeculatesAgain) {
 }
 
 // Of a batch, slow texts stay longest: their tokens are worth more.
-TEST(JointSizes, SlowTextsPayLess) {
+TEST(BatchSizer, SlowTextsPayLess) {
   const CostTable costs = h200();
   SharedMachine machine(costs, costs, nullptr), fast(costs, costs, nullptr);
   machine.add(32, {0.55, 0.1});
@@ -235,7 +235,7 @@ TEST(JointSizes, SlowTextsPayLess) {
 }
 
 // Texts that begin together end together: those that luck has left behind get more.
-TEST(JointSizes, WhoIsBehindCatchesUp) {
+TEST(BatchSizer, WhoIsBehindCatchesUp) {
   const CostTable costs = h200();
   const auto nodes = [&](int left) {
     SharedMachine machine(costs, costs, nullptr);
@@ -250,7 +250,7 @@ TEST(JointSizes, WhoIsBehindCatchesUp) {
 }
 
 // A text that begins expects what others have shown.
-TEST(JointSizes, NewTextsKnowWhatOthersHaveShown) {
+TEST(BatchSizer, NewTextsKnowWhatOthersHaveShown) {
   const CostTable costs = h200();
   const ToldDraft::Kind poor = {0.2, 0.1};
   SharedMachine machine(costs, costs, nullptr);
@@ -265,15 +265,16 @@ TEST(JointSizes, NewTextsKnowWhatOthersHaveShown) {
 }
 
 // However few rows a pass has left, all trees together fit them.
-TEST(JointSizes, TreesFitTheRowsThatAreLeft) {
+TEST(BatchSizer, TreesFitTheRowsThatAreLeft) {
   const CostTable costs = dear_beyond_64_rows(1e-5, 0.0);
-  JointSizes sizes(costs, nullptr);
-  std::vector<AutoSize> texts(16, AutoSize(costs, nullptr, AcceptanceRule::rejection, 64));
+  BatchSizer sizes(costs, nullptr);
+  std::vector<SequenceSizer> texts(16,
+                                   SequenceSizer(costs, nullptr, AcceptanceRule::rejection, 64));
   for (const int most : {0, 1, 5, 40}) {
-    std::vector<JointSizes::Text> joint;
-    for (AutoSize& text : texts) {
+    std::vector<BatchSizer::Text> joint;
+    for (SequenceSizer& text : texts) {
       joint.emplace_back().size = &text;
-      joint.back().outlook = {&text.calibration(), 64, 100};
+      joint.back().prior = {&text.calibration(), 64, 100};
       joint.back().tokens_left = 100;
     }
     StepPrices::Step step;
@@ -281,13 +282,13 @@ TEST(JointSizes, TreesFitTheRowsThatAreLeft) {
     step.kv_tokens = 16 * 50;
     EXPECT_LE(sizes.begin(step, joint, most), most);
     EXPECT_EQ(std::count_if(joint.begin(), joint.end(),
-                            [](const JointSizes::Text& text) { return text.speculates; }),
+                            [](const BatchSizer::Text& text) { return text.speculates; }),
               std::min(most, 16));
   }
 }
 
 // Texts whose noise is not their own grow by themselves, at prices as if all did the same.
-TEST(JointSizes, TextsApartComeNearTheCommonSize) {
+TEST(BatchSizer, TextsApartComeNearTheCommonSize) {
   const CostTable costs = h200();
   for (const double acceptance : {0.9, 0.7, 0.4}) {
     for (const int texts : batches) {
@@ -301,7 +302,7 @@ TEST(JointSizes, TextsApartComeNearTheCommonSize) {
 }
 
 // All answers of a batch: together they end sooner than apart, and never later than plain ones.
-TEST(JointSizes, AnswersEndSoonerTogether) {
+TEST(BatchSizer, AnswersEndSoonerTogether) {
   const CostTable costs = h200();
   double ratios = 0.0;
   int count = 0;
@@ -309,10 +310,10 @@ TEST(JointSizes, AnswersEndSoonerTogether) {
     for (const double acceptance : {0.75, 0.6, 0.5}) {
       const auto answers = [&](Growing growing) {
         SharedMachine machine(costs, costs, nullptr, growing);
-        DraftOutlook outlook(AcceptanceRule::rejection);
+        DraftStartPolicy draft_start(AcceptanceRule::rejection);
         double sum = 0.0;
         for (int batch = 0; batch < 4; ++batch) {
-          sum += machine.answers(texts, {acceptance, 0.25}, 128, 128, &outlook) / 4.0;
+          sum += machine.answers(texts, {acceptance, 0.25}, 128, 128, &draft_start) / 4.0;
         }
         return sum;
       };
@@ -326,4 +327,4 @@ TEST(JointSizes, AnswersEndSoonerTogether) {
 }
 
 }  // namespace
-}  // namespace coppice::testing::joint_sizes_test
+}  // namespace coppice::testing::batch_sizer_test

@@ -1,24 +1,24 @@
-#include "sizing/auto_size.h"
+#include "sizing/sequence_sizer.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "drafting/common_growth.h"
+#include "drafting/batch_growth.h"
 
 namespace coppice {
 
 using C = SizingConstants;
 
-AutoSize::AutoSize(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
-                   std::int32_t most)
+SequenceSizer::SequenceSizer(const CostTable& costs, CostCorrection* correction,
+                             AcceptanceRule draw, std::int32_t most)
     : costs_{costs, correction},
       correction_(correction),
       most_(std::min(most, C::most_priced)),
       calibration_(draw),
       prices_(costs_) {}
 
-void AutoSize::begin_text(double fit) {
+void SequenceSizer::begin_text(double fit) {
   if (fit < C::useless_fit) {
     surplus_ = -C::tolerated_loss;
     wait_ = C::useless_wait;
@@ -29,7 +29,7 @@ void AutoSize::begin_text(double fit) {
   }
 }
 
-void AutoSize::give_up() {
+void SequenceSizer::give_up() {
   barren_ = 0;
   steps_to_prices_ = 0;
   wait_ = next_wait_;
@@ -37,7 +37,7 @@ void AutoSize::give_up() {
 }
 
 // Prices move slowly, and there are many of them.
-void AutoSize::fix_prices(const StepPrices::Step& step, bool hope) {
+void SequenceSizer::fix_prices(const StepPrices::Step& step, bool hope) {
   if (std::exchange(met_, step.texts) != step.texts) steps_to_prices_ = 0;
   if (!hope && --steps_to_prices_ >= 0) return;
   prices_.fix(step, std::max(C::longest_chain, std::min(most_, C::priced_ahead * largest_tree_)),
@@ -45,7 +45,7 @@ void AutoSize::fix_prices(const StepPrices::Step& step, bool hope) {
   steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
 }
 
-bool AutoSize::begin_alone(const StepPrices::Step& step, bool prices) {
+bool SequenceSizer::begin_alone(const StepPrices::Step& step, bool prices) {
   length_ = step.length();
   progress_before_ = -1.0;
   const bool speculate = wait_ == 0;
@@ -60,18 +60,18 @@ bool AutoSize::begin_alone(const StepPrices::Step& step, bool prices) {
   return rate * correction_->hopeful_factor(Work::plain) >= correction_->factor(Work::plain);
 }
 
-void AutoSize::record_plain() {
+void SequenceSizer::record_plain() {
   if (wait_ > 0) --wait_;
 }
 
-double AutoSize::cost_of(const StepWork& work) const {
+double SequenceSizer::cost_of(const StepWork& work) const {
   const double beyond =
       costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens) - 1.0;
   return 1.0 + beyond * work.texts / std::max(1, work.drafting);
 }
 
-void AutoSize::record_without_draft(const TokenTree& tree, std::span<const std::int32_t> path,
-                                    const StepWork& work) {
+void SequenceSizer::record_without_draft(const TokenTree& tree, std::span<const std::int32_t> path,
+                                         const StepWork& work) {
   if (work.texts > 1) return;
   largest_tree_ = std::max(largest_tree_, tree.size());
   tokens_ = C::discount * tokens_ + static_cast<double>(path.size()) + 1.0;
@@ -79,8 +79,8 @@ void AutoSize::record_without_draft(const TokenTree& tree, std::span<const std::
 }
 
 // What was hoped for is no part of the cost.
-double AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> path,
-                        const StepWork& work) {
+double SequenceSizer::record(const TokenTree& tree, std::span<const std::int32_t> path,
+                             const StepWork& work) {
   const double tokens = static_cast<double>(path.size()) + 1.0;
   const double cost = cost_of(work);
   calibration_.record(tree, path);
@@ -105,32 +105,33 @@ double AutoSize::record(const TokenTree& tree, std::span<const std::int32_t> pat
   return cost;
 }
 
-void AutoSize::expect(const AcceptanceCalibration& seen) {
+void SequenceSizer::expect(const AcceptanceCalibration& seen) {
   calibration_.expect(seen, recorded_ < C::others_know_better);
 }
 
-bool AutoSize::begin_apart(const StepPrices::Step& step, double rate, const TreeOutlook& tree) {
+bool SequenceSizer::begin_apart(const StepPrices::Step& step, double rate,
+                                const GrowthPrior& tree) {
   fix_prices(step, false);
   prices_.set_rate(rate, tree.worth);
-  CommonGrowth growth(prices_);
+  BatchGrowth growth(prices_);
   growth.begin(tree.most);
   std::vector<char> chosen;
-  TreeOutlook own = tree;
+  GrowthPrior own = tree;
   own.worth = 1.0;
   growth.choose({&own, 1}, chosen);
   return chosen[0] != 0;
 }
 
-bool AutoSize::is_due(std::int64_t step) const {
+bool SequenceSizer::is_due(std::int64_t step) const {
   return step % C::retry_every == 0 && idle_ >= idle_at_most_;
 }
 
-void AutoSize::begin_among_others(bool speculates, bool tried) {
+void SequenceSizer::begin_among_others(bool speculates, bool tried) {
   tried_ = tried;
   idle_ = speculates ? 0 : idle_ + 1;
 }
 
-double AutoSize::speed() const {
+double SequenceSizer::speed() const {
   double tokens = 1.0, reach = 1.0;
   for (std::int32_t depth = 1; depth <= C::usual_chain; ++depth) {
     tokens += reach *= calibration_.position(0, depth);
@@ -138,7 +139,7 @@ double AutoSize::speed() const {
   return tokens;
 }
 
-double AutoSize::behind(double progress, std::int32_t tokens_left) {
+double SequenceSizer::behind(double progress, std::int32_t tokens_left) {
   if (progress_before_ < 0.0) {
     progress_before_ = progress;
     left_before_ = tokens_left;
@@ -146,6 +147,8 @@ double AutoSize::behind(double progress, std::int32_t tokens_left) {
   return tokens_left / std::max(1.0, left_before_ - (progress - progress_before_));
 }
 
-double AutoSize::threshold() const { return std::clamp(prices_.least_node_cost(8), 1e-3, 0.5); }
+double SequenceSizer::threshold() const {
+  return std::clamp(prices_.least_node_cost(8), 1e-3, 0.5);
+}
 
 }  // namespace coppice

@@ -1,15 +1,15 @@
-#include "drafting/common_growth.h"
+#include "drafting/batch_growth.h"
 
 #include <algorithm>
 #include <functional>
 #include <limits>
 #include <utility>
 
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 
 namespace coppice {
 
-void CommonGrowth::begin(std::int32_t most) {
+void BatchGrowth::begin(std::int32_t most) {
   most_ = most;
   trees_.clear();
   lookahead_.reset();
@@ -18,28 +18,28 @@ void CommonGrowth::begin(std::int32_t most) {
   least_kept_ = 0.0;
 }
 
-std::int32_t CommonGrowth::nodes() const {
+std::int32_t BatchGrowth::nodes() const {
   std::int32_t nodes = 0;
-  for (const DyspecByCosts* const tree : trees_) nodes += tree->arena_.size();
+  for (const CostDrivenDyspec* const tree : trees_) nodes += tree->arena_.size();
   return nodes;
 }
 
-void CommonGrowth::choose(std::span<const TreeOutlook> texts, std::vector<char>& chosen) {
+void BatchGrowth::choose(std::span<const GrowthPrior> texts, std::vector<char>& chosen) {
   open_.clear();
-  for (const TreeOutlook& text : texts) {
+  for (const GrowthPrior& text : texts) {
     const auto index = static_cast<std::int32_t>(open_.size());
     const bool can = text.most > 0 && text.most_depth > 0;
     const double value = can ? text.worth * text.calibration->position(0, 1) : 0.0;
     open_.push_back({value, text.worth, 1, 0, 1, index});
   }
-  const Outlook best = lookahead_.best(open_, texts, 0, most_, 0);
+  const GrowthPlan best = lookahead_.best(open_, texts, 0, most_, 0);
   chosen.assign(texts.size(), 0);
   for (std::size_t t = 0; best.passes > 0 && t < texts.size(); ++t) {
     chosen[t] = open_[t].value >= best.least ? 1 : 0;
   }
 }
 
-void CommonGrowth::grow() {
+void BatchGrowth::grow() {
   if (!std::exchange(taken_, false)) return;
   ++passes_;
   std::int32_t size = nodes();
@@ -59,9 +59,9 @@ void CommonGrowth::grow() {
 }
 
 // Where any tree is exact, what has turned out not to be worth its row is dropped.
-void CommonGrowth::cut(std::int32_t size) {
+void BatchGrowth::cut(std::int32_t size) {
   values_.clear();
-  for (const DyspecByCosts* const tree : trees_) {
+  for (const CostDrivenDyspec* const tree : trees_) {
     if (!tree->looks_) continue;
     const double worth = tree->limits_.worth;
     for (std::size_t node = 1; node < tree->arena_.value.size(); ++node) {
@@ -82,12 +82,12 @@ void CommonGrowth::cut(std::int32_t size) {
   }
 }
 
-void CommonGrowth::plan(std::int32_t size) {
+void BatchGrowth::plan(std::int32_t size) {
   open_.clear();
-  outlooks_.clear();
-  for (const DyspecByCosts* const tree : trees_) {
+  priors_.clear();
+  for (const CostDrivenDyspec* const tree : trees_) {
     if (tree->grows()) {
-      const auto index = static_cast<std::int32_t>(outlooks_.size());
+      const auto index = static_cast<std::int32_t>(priors_.size());
       // The root has a pass of its own, before any other.
       const std::int32_t root_passes = tree->open_[0].passes;
       for (std::size_t node = 0; node < tree->open_.size(); ++node) {
@@ -101,15 +101,15 @@ void CommonGrowth::plan(std::int32_t size) {
         open_.back().tree = index;
       }
     }
-    TreeOutlook outlook = tree->outlook(tree->limits_);
-    outlook.most -= tree->arena_.size();
-    outlooks_.push_back(outlook);
+    GrowthPrior prior = tree->prior(tree->limits_);
+    prior.most -= tree->arena_.size();
+    priors_.push_back(prior);
   }
-  plan_ = lookahead_.best(open_, outlooks_, size, most_, passes_);
+  plan_ = lookahead_.best(open_, priors_, size, most_, passes_);
 }
 
 // If no pass is to come, all that is planned; else what the next one is to evaluate.
-bool CommonGrowth::is_drawn_now(const DyspecByCosts& tree, std::int32_t node) const {
+bool BatchGrowth::is_drawn_now(const CostDrivenDyspec& tree, std::int32_t node) const {
   const OpenPosition& at = tree.open_[static_cast<std::size_t>(node)];
   if (at.passes > 0 || !is_planned(at.value)) return false;
   if (plan_.passes == 0) return true;
@@ -118,26 +118,26 @@ bool CommonGrowth::is_drawn_now(const DyspecByCosts& tree, std::int32_t node) co
 }
 
 // Returns how many there were.
-std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
+std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
   heap_.clear();
   const auto push = [&](double value, std::size_t place, std::int32_t node, bool proposed) {
     heap_.push_back({value, place, node, proposed});
     std::push_heap(heap_.begin(), heap_.end());
   };
-  const auto offer = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
+  const auto offer = [&](CostDrivenDyspec& tree, std::size_t place, std::int32_t node) {
     if (is_drawn_now(tree, node)) {
       push(tree.open_[static_cast<std::size_t>(node)].value, place, node, false);
     }
   };
   // What is proposed is known already: nothing is won by waiting.
-  const auto offer_proposal = [&](DyspecByCosts& tree, std::size_t place, std::int32_t node) {
+  const auto offer_proposal = [&](CostDrivenDyspec& tree, std::size_t place, std::int32_t node) {
     const auto n = static_cast<std::size_t>(node);
     if (tree.proposals_[n] >= 0 && is_planned(tree.proposed_[n].value)) {
       push(tree.proposed_[n].value, place, node, true);
     }
   };
   for (std::size_t t = 0; t < trees_.size(); ++t) {
-    DyspecByCosts& tree = *trees_[t];
+    CostDrivenDyspec& tree = *trees_[t];
     for (std::int32_t node = 0; tree.grows() && node < tree.arena_.nodes(); ++node) {
       offer(tree, t, node);
       offer_proposal(tree, t, node);
@@ -148,7 +148,7 @@ std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
     std::pop_heap(heap_.begin(), heap_.end());
     const Drawable next = heap_.back();
     heap_.pop_back();
-    DyspecByCosts& tree = *trees_[next.tree];
+    CostDrivenDyspec& tree = *trees_[next.tree];
     if (!tree.has_room()) continue;
     if (next.proposed) {
       // Worth less since, for the node has got another child, or gone: offered anew.
@@ -180,10 +180,10 @@ std::int32_t CommonGrowth::draw_planned(std::int32_t most) {
 }
 
 // Whether it does even if nothing follows.
-bool CommonGrowth::next_pass_pays(std::int32_t size) const {
+bool BatchGrowth::next_pass_pays(std::int32_t size) const {
   std::int32_t rows = 0;
   double gain = 0.0;
-  for (const DyspecByCosts* const tree : trees_) {
+  for (const CostDrivenDyspec* const tree : trees_) {
     if (!tree->grows() || !tree->has_room()) continue;
     for (const OpenPosition& at : tree->open_) {
       if (at.passes == 0 || !is_planned(at.value)) continue;
@@ -195,9 +195,9 @@ bool CommonGrowth::next_pass_pays(std::int32_t size) const {
                                 economics_.verify_cost(size + rows) - economics_.verify_cost(size);
 }
 
-bool CommonGrowth::want_planned() {
+bool BatchGrowth::want_planned() {
   bool any = false;
-  for (DyspecByCosts* const tree : trees_) {
+  for (CostDrivenDyspec* const tree : trees_) {
     if (!tree->grows() || !tree->has_room()) continue;
     for (std::size_t node = 0; node < tree->open_.size(); ++node) {
       const OpenPosition& at = tree->open_[node];

@@ -31,9 +31,9 @@ namespace coppice {
 ///
 /// Decisions are functions of earlier steps, of costs and of the clock: never of noise that is
 /// still to be drawn. At temperature 0 and under coupled acceptance no token depends on them.
-class DraftOutlook {
+class DraftStartPolicy {
  public:
-  explicit DraftOutlook(AcceptanceRule draw);
+  explicit DraftStartPolicy(AcceptanceRule draw);
 
   /// The texts that could take the step at hand.
   struct Batch {

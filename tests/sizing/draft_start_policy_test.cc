@@ -1,5 +1,5 @@
 // When drafts of texts that share their passes begin.
-#include "sizing/draft_outlook.h"
+#include "sizing/draft_start_policy.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include "shared_machine.h"
 #include "sizing/cost_table.h"
 
-namespace coppice::testing::draft_outlook_test {
+namespace coppice::testing::draft_start_policy_test {
 namespace {
 
 constexpr int prompt = 128;
@@ -47,7 +47,7 @@ CostTable dear_prompts(int texts) {
   return costs;
 }
 
-TEST(DraftOutlook, AnswersOfABatchThatCannotWinLoseLittle) {
+TEST(DraftStartPolicy, AnswersOfABatchThatCannotWinLoseLittle) {
   const CostTable costs = processor();
   for (const int texts : {4, 8, 16, 32}) {
     for (const int tokens : {64, 250}) {
@@ -56,11 +56,11 @@ TEST(DraftOutlook, AnswersOfABatchThatCannotWinLoseLittle) {
         const ToldDraft::Kind kind = {acceptance, 0.1};
         ASSERT_LE(machine.answers(texts, kind, prompt, tokens, nullptr), tokens == 64 ? 0.93 : 0.97)
             << "the prompts' passes alone cost more than may be lost";
-        DraftOutlook outlook(AcceptanceRule::rejection);
+        DraftStartPolicy draft_start(AcceptanceRule::rejection);
         double inverse = 0.0;
         constexpr int batches = 6;
         for (int batch = 0; batch < batches; ++batch) {
-          const double ratio = machine.answers(texts, kind, prompt, tokens, &outlook);
+          const double ratio = machine.answers(texts, kind, prompt, tokens, &draft_start);
           inverse += 1.0 / ratio / batches;
           EXPECT_GE(ratio, 0.975) << texts << " texts of " << tokens << ", batch " << batch;
         }
@@ -70,15 +70,15 @@ TEST(DraftOutlook, AnswersOfABatchThatCannotWinLoseLittle) {
   }
 }
 
-TEST(DraftOutlook, WhereDraftsAreCheapNothingIsPutOff) {
+TEST(DraftStartPolicy, WhereDraftsAreCheapNothingIsPutOff) {
   const CostTable costs = h200();
   for (const int texts : {4, 8, 16, 32, 64}) {
     for (const double acceptance : {0.5, 0.6, 0.75}) {
       const ToldDraft::Kind kind = {acceptance, 0.1};
       SharedMachine at_once(costs, costs, nullptr), machine(costs, costs, nullptr);
-      DraftOutlook outlook(AcceptanceRule::rejection);
+      DraftStartPolicy draft_start(AcceptanceRule::rejection);
       for (int batch = 0; batch < 3; ++batch) {
-        EXPECT_EQ(machine.answers(texts, kind, prompt, 128, &outlook),
+        EXPECT_EQ(machine.answers(texts, kind, prompt, 128, &draft_start),
                   at_once.answers(texts, kind, prompt, 128, nullptr))
             << texts << " texts, acceptance " << acceptance << ", batch " << batch;
       }
@@ -86,7 +86,7 @@ TEST(DraftOutlook, WhereDraftsAreCheapNothingIsPutOff) {
   }
 }
 
-TEST(DraftOutlook, OthersFollowTheScouts) {
+TEST(DraftStartPolicy, OthersFollowTheScouts) {
   for (const int texts : {4, 16}) {
     const CostTable costs = dear_prompts(texts);
     const ToldDraft::Kind kind = {0.75, 0.1};
@@ -96,9 +96,9 @@ TEST(DraftOutlook, OthersFollowTheScouts) {
       SharedMachine at_once(costs, costs, nullptr), machine(costs, costs, nullptr);
       at_once.set_seed(1000 * static_cast<std::uint32_t>(engine));
       machine.set_seed(1000 * static_cast<std::uint32_t>(engine));
-      DraftOutlook outlook(AcceptanceRule::rejection);
-      first += machine.answers(texts, kind, prompt, 128, &outlook);
-      later += machine.answers(texts, kind, prompt, 128, &outlook);
+      DraftStartPolicy draft_start(AcceptanceRule::rejection);
+      first += machine.answers(texts, kind, prompt, 128, &draft_start);
+      later += machine.answers(texts, kind, prompt, 128, &draft_start);
       first_at_once += at_once.answers(texts, kind, prompt, 128, nullptr);
       later_at_once += at_once.answers(texts, kind, prompt, 128, nullptr);
     }
@@ -109,24 +109,24 @@ TEST(DraftOutlook, OthersFollowTheScouts) {
 }
 
 // A draft that is always sure and always wrong, and later a good one.
-TEST(DraftOutlook, AUselessDraftIsPutOffUntilItIsGood) {
+TEST(DraftStartPolicy, AUselessDraftIsPutOffUntilItIsGood) {
   const CostTable costs = dear_prompts(8);
   SharedMachine machine(costs, costs, nullptr);
-  DraftOutlook outlook(AcceptanceRule::rejection);
+  DraftStartPolicy draft_start(AcceptanceRule::rejection);
   const ToldDraft::Kind useless = {0.6, 0.3, true}, good = {0.75, 0.1};
   EXPECT_LE(machine.answers(8, useless, prompt, 128, nullptr), 0.9) << "all at once";
   for (int batch = 0; batch < 10; ++batch) {
-    EXPECT_GE(machine.answers(8, useless, prompt, 128, &outlook), 0.975) << batch;
+    EXPECT_GE(machine.answers(8, useless, prompt, 128, &draft_start), 0.975) << batch;
   }
   double last = 0.0;
   for (int batch = 0; batch < 20; ++batch) {
-    last = machine.answers(8, good, prompt, 128, &outlook);
+    last = machine.answers(8, good, prompt, 128, &draft_start);
   }
   EXPECT_GE(last, 1.2);
 }
 
-DraftOutlook::Batch batch_of(int texts, int tokens_left) {
-  DraftOutlook::Batch batch;
+DraftStartPolicy::Batch batch_of(int texts, int tokens_left) {
+  DraftStartPolicy::Batch batch;
   batch.texts = texts;
   batch.kv_tokens = std::int64_t{SharedMachine::length} * texts;
   batch.missing_rows = std::int64_t{prompt} * texts;
@@ -135,42 +135,42 @@ DraftOutlook::Batch batch_of(int texts, int tokens_left) {
 }
 
 // Prices say that it pays, texts have lost: these are believed, for a time.
-TEST(DraftOutlook, WhatTextsHaveWonOutweighsPrices) {
+TEST(DraftStartPolicy, WhatTextsHaveWonOutweighsPrices) {
   const CostTable costs = dear_prompts(8);
-  DraftOutlook outlook(AcceptanceRule::rejection);
+  DraftStartPolicy draft_start(AcceptanceRule::rejection);
   TokenTree chain;
   chain.reset(0);
   chain.add(0, 1, 0, 0.9f, 0.9);
   const std::vector<std::int32_t> accepted = {1};
-  for (int step = 0; step < 20; ++step) outlook.record(chain, accepted);
-  DraftOutlook::Batch batch = batch_of(8, 128);
-  const DraftOutlook::Text text = {128, prompt, 32};
-  ASSERT_EQ(outlook.decide(batch, text, costs, nullptr), DraftOutlook::Begin::now);
-  for (int step = 0; step < 8 * 600; ++step) outlook.record_gain(8, -0.3, 1.3);
+  for (int step = 0; step < 20; ++step) draft_start.record(chain, accepted);
+  DraftStartPolicy::Batch batch = batch_of(8, 128);
+  const DraftStartPolicy::Text text = {128, prompt, 32};
+  ASSERT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::now);
+  for (int step = 0; step < 8 * 600; ++step) draft_start.record_gain(8, -0.3, 1.3);
   ++batch.step;
   batch.scouts = 1;
-  EXPECT_EQ(outlook.decide(batch, text, costs, nullptr), DraftOutlook::Begin::later);
-  DraftOutlook::Batch others = batch_of(4, 128);
+  EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::later);
+  DraftStartPolicy::Batch others = batch_of(4, 128);
   others.step = ++batch.step;
-  EXPECT_EQ(outlook.decide(others, text, costs, nullptr), DraftOutlook::Begin::now)
+  EXPECT_EQ(draft_start.decide(others, text, costs, nullptr), DraftStartPolicy::Begin::now)
       << "of other numbers of texts they say nothing";
-  for (int step = 0; step < 8 * 10000; ++step) outlook.record_put_off(8);
+  for (int step = 0; step < 8 * 10000; ++step) draft_start.record_put_off(8);
   ++batch.step;
-  EXPECT_EQ(outlook.decide(batch, text, costs, nullptr), DraftOutlook::Begin::now);
+  EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::now);
 }
 
 // The clock says what prompts cost: the table's passes have a result for every row.
-TEST(DraftOutlook, PromptsCostWhatTheyTook) {
+TEST(DraftStartPolicy, PromptsCostWhatTheyTook) {
   const CostTable costs = dear_prompts(8);
-  DraftOutlook outlook(AcceptanceRule::rejection);
-  DraftOutlook::Batch batch = batch_of(4, 16);
+  DraftStartPolicy draft_start(AcceptanceRule::rejection);
+  DraftStartPolicy::Batch batch = batch_of(4, 16);
   batch.scouts = 1;
-  const DraftOutlook::Text text = {16, prompt, 32};
-  EXPECT_EQ(outlook.decide(batch, text, costs, nullptr), DraftOutlook::Begin::later);
-  for (int pass = 0; pass < 50; ++pass) outlook.record_prefill(0.01, 4.0);
+  const DraftStartPolicy::Text text = {16, prompt, 32};
+  EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::later);
+  for (int pass = 0; pass < 50; ++pass) draft_start.record_prefill(0.01, 4.0);
   ++batch.step;
-  EXPECT_EQ(outlook.decide(batch, text, costs, nullptr), DraftOutlook::Begin::now);
+  EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::now);
 }
 
 }  // namespace
-}  // namespace coppice::testing::draft_outlook_test
+}  // namespace coppice::testing::draft_start_policy_test

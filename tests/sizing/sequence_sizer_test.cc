@@ -1,4 +1,4 @@
-#include "sizing/auto_size.h"
+#include "sizing/sequence_sizer.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ StepPrices::Step alone_of(std::int32_t length) {
 
 // Where a chain ends at these prices, if tokens say no more than their depth
 // does.
-int chain_length(const AutoSize& size, int most = 32) {
+int chain_length(const SequenceSizer& size, int most = 32) {
   double reached = size.calibration().position(0, 1);
   for (int length = 1; length < most; ++length) {
     double reach = reached, gain = 0.0;
@@ -51,9 +51,9 @@ int chain_length(const AutoSize& size, int most = 32) {
   return most;
 }
 
-TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
+TEST(SequenceSizer, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(3e-4, 1e-6)};
-  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
+  SequenceSizer size(costs, nullptr, AcceptanceRule::rejection, 64);
   int speculated = 0;
   constexpr int steps_run = 1000;
   for (int i = 0; i < steps_run; ++i) {
@@ -69,9 +69,9 @@ TEST(AutoSize, StopsSpeculatingWhereItNeverPaysAndTriesAgainRarely) {
   EXPECT_EQ(chain_length(size), 1);
 }
 
-TEST(AutoSize, ComesBackWhenTheDraftBecomesGood) {
+TEST(SequenceSizer, ComesBackWhenTheDraftBecomesGood) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(5e-5, 1e-6)};
-  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
+  SequenceSizer size(costs, nullptr, AcceptanceRule::rejection, 64);
   const TokenTree tree = chain_of(3, 0.9f);
   const std::vector<std::int32_t> path = {1, 2, 3};
   for (int i = 0; i < 200; ++i) {
@@ -103,7 +103,7 @@ class FakeMachine {
 
   /// Chains of automatic length, by the costs that are believed and what the clock says of them, if
   /// it is looked at; returns tokens per second of the last `measured` steps.
-  double run(AutoSize& size, const CostTable& believed, CostCorrection* correction, int steps,
+  double run(SequenceSizer& size, const CostTable& believed, CostCorrection* correction, int steps,
              int measured) {
     double seconds = 0.0, tokens = 0.0;
     speculated_ = 0;
@@ -183,14 +183,14 @@ std::vector<PlantedTable> wrong_tables(const CostTable& truth) {
   };
 }
 
-TEST(AutoSize, SizesRecoverFromAWrongTable) {
+TEST(SequenceSizer, SizesRecoverFromAWrongTable) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   for (const double acceptance : {0.85, 0.6, 0.03}) {
-    AutoSize right(truth, nullptr, AcceptanceRule::rejection, 0);
+    SequenceSizer right(truth, nullptr, AcceptanceRule::rejection, 0);
     const double best = FakeMachine(truth, acceptance).run(right, truth, nullptr, 2500, 1500);
     for (const PlantedTable& planted : wrong_tables(truth)) {
       CostCorrection correction;
-      AutoSize size(planted.table, &correction, AcceptanceRule::rejection, 0);
+      SequenceSizer size(planted.table, &correction, AcceptanceRule::rejection, 0);
       FakeMachine machine(truth, acceptance);
       const double speed = machine.run(size, planted.table, &correction, 2500, 1500);
       EXPECT_GE(speed, 0.97 * best)
@@ -201,30 +201,30 @@ TEST(AutoSize, SizesRecoverFromAWrongTable) {
 }
 
 // What the same tables do where the clock is not looked at: the test above can fail.
-TEST(AutoSize, AWrongTableThatIsNotCorrectedCosts) {
+TEST(SequenceSizer, AWrongTableThatIsNotCorrectedCosts) {
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
-  AutoSize right(truth, nullptr, AcceptanceRule::rejection, 0);
+  SequenceSizer right(truth, nullptr, AcceptanceRule::rejection, 0);
   const double best = FakeMachine(truth, 0.85).run(right, truth, nullptr, 2500, 1500);
   int suffered = 0;
   for (const PlantedTable& planted : wrong_tables(truth)) {
-    AutoSize size(planted.table, nullptr, AcceptanceRule::rejection, 0);
+    SequenceSizer size(planted.table, nullptr, AcceptanceRule::rejection, 0);
     suffered +=
         FakeMachine(truth, 0.85).run(size, planted.table, nullptr, 2500, 1500) < 0.97 * best;
   }
   EXPECT_GE(suffered, 4);
 }
 
-TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
+TEST(SequenceSizer, ABusyStartDoesNotEndSpeculation) {
   // By the table, a draft pass costs more than the target's: nothing could pay.
   const CostTable truth{"x", steps(1e-3, 2e-5), steps(6e-5, 1e-6)};
   const CostTable busy{"x", truth.target, scaled(truth.draft, 25.0)};
   CostCorrection correction;
-  AutoSize size(busy, &correction, AcceptanceRule::rejection, 0);
+  SequenceSizer size(busy, &correction, AcceptanceRule::rejection, 0);
   FakeMachine machine(truth, 0.85);
   machine.run(size, busy, &correction, 600, 300);
   EXPECT_GE(machine.speculated(), 290);
   // The next text begins with what this one has learned.
-  AutoSize next(busy, &correction, AcceptanceRule::rejection, 0);
+  SequenceSizer next(busy, &correction, AcceptanceRule::rejection, 0);
   FakeMachine again(truth, 0.85);
   again.run(next, busy, &correction, 40, 40);
   EXPECT_GE(again.speculated(), 39);
@@ -232,14 +232,14 @@ TEST(AutoSize, ABusyStartDoesNotEndSpeculation) {
 
 // Of all numbers of further nodes, none costs less for each than least_node_cost says, and one
 // costs that.
-TEST(AutoSize, LeastNodeCostIsOfTheBestNumberOfNodes) {
+TEST(SequenceSizer, LeastNodeCostIsOfTheBestNumberOfNodes) {
   std::vector<PassCosts::Point> points;
   for (int rows = 1; rows <= 65; ++rows) {  // in buckets of 8, with a dear one
     const double seconds = 1e-3 + 1e-4 * ((rows - 1) / 8) + (rows > 24 ? 1e-3 : 0.0);
     points.push_back({rows, seconds, seconds});
   }
   const CostTable costs{"x", PassCosts(0, 100, points), steps(5e-5, 1e-6)};
-  AutoSize size(costs, nullptr, AcceptanceRule::rejection, 64);
+  SequenceSizer size(costs, nullptr, AcceptanceRule::rejection, 64);
   ASSERT_TRUE(size.begin_alone(alone_of(50)));
   const auto expect_least = [&](int most) {
     for (int n = 0; n < most; ++n) {
@@ -270,7 +270,7 @@ StepSeconds two_nodes(const CostTable& costs, double draft, double verify) {
 }
 const StepWork two_nodes_work = StepWork::alone(2, 2, 50);
 
-TEST(AutoSize, InterruptedStepsSayNothing) {
+TEST(SequenceSizer, InterruptedStepsSayNothing) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
   for (int i = 0; i < 60; ++i) {
@@ -283,7 +283,7 @@ TEST(AutoSize, InterruptedStepsSayNothing) {
 }
 
 // Passes that are longer than what others take are disturbed in every step.
-TEST(AutoSize, StepsThatAreAllInterruptedSayWhatTheyCost) {
+TEST(SequenceSizer, StepsThatAreAllInterruptedSayWhatTheyCost) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
   for (int i = 0; i < 200; ++i) {
@@ -293,11 +293,11 @@ TEST(AutoSize, StepsThatAreAllInterruptedSayWhatTheyCost) {
   EXPECT_NEAR(correction.factor(Work::draft), 4.0, 0.6);
 }
 
-TEST(AutoSize, TheClockIsLookedAtUnlessSizesAreToRepeatThemselves) {
+TEST(SequenceSizer, TheClockIsLookedAtUnlessSizesAreToRepeatThemselves) {
   const CostTable costs{"x", steps(1e-3, 1e-5), steps(1e-4, 1e-6)};
   CostCorrection correction;
-  AutoSize repeats(costs, nullptr, AcceptanceRule::rejection, 64);
-  AutoSize follows(costs, &correction, AcceptanceRule::rejection, 64);
+  SequenceSizer repeats(costs, nullptr, AcceptanceRule::rejection, 64);
+  SequenceSizer follows(costs, &correction, AcceptanceRule::rejection, 64);
   ASSERT_TRUE(repeats.begin_alone(alone_of(50)));
   ASSERT_TRUE(follows.begin_alone(alone_of(50)));
   const double before = repeats.prices().verify_cost(2);
