@@ -39,7 +39,7 @@ std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftStartPolicy::Batch
                                                          const DraftGaps& gaps) {
   if (speculator.begun() && draft_ready_) return std::nullopt;
   if (TargetRunner::prefill_rows(state) > 0) return std::nullopt;
-  draft_ready_ = false;  // a scout may have found out
+  draft_ready_ = false;  // a probe may have found out
   // A tree is for two tokens at least.
   if (speculator.can_follow(state) && tokens_left() >= 2) {
     if (!speculator.begins(batch, gaps, state, tokens_left())) return std::nullopt;

@@ -44,7 +44,7 @@ void Speculator::join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const Seq
   ++batch.texts;
   batch.kv_tokens += state.length();
   batch.tokens_left += tokens_left;
-  if (begin_ == DraftStartPolicy::Begin::as_scout) ++batch.scouts;
+  if (begin_ == DraftStartPolicy::Begin::as_probe) ++batch.probes;
   if (!ready && request_.draft_start != nullptr) {
     batch.missing_rows += gaps.add(state, state.length() - 1);
   }
@@ -60,14 +60,14 @@ bool Speculator::begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, S
     begin_ = Begin::now;
     return true;
   }
-  const std::int32_t as_scout =
-      scouted_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
+  const std::int32_t as_probe =
+      probed_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
   begin_ = request_.draft_start->decide(
-      batch, {tokens_left, gaps.share(state, state.length() - 1), as_scout}, *request_.costs,
+      batch, {tokens_left, gaps.share(state, state.length() - 1), as_probe}, *request_.costs,
       follows_the_clock() ? &engine_.correction : nullptr);
-  if (begin_ == Begin::as_scout) {
-    scouted_ = 1;
-    ++batch.scouts;
+  if (begin_ == Begin::as_probe) {
+    probed_ = 1;
+    ++batch.probes;
     DraftRunner::skip_long_lag(state);
   }
   put_off_ |= !begun();
@@ -157,7 +157,7 @@ BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t token
   sequence.prior.drafts = drafts;
   sequence.tokens_left = tokens_left;
   sequence.apart = apart;
-  sequence.scouts = begin_ == DraftStartPolicy::Begin::as_scout;
+  sequence.probes = begin_ == DraftStartPolicy::Begin::as_probe;
   return sequence;
 }
 
@@ -195,9 +195,9 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
       request_.draft_start->record_gain(work.texts, won, cost);
     if (!begun()) request_.draft_start->record_put_off(work.texts);
     // What it wins for itself the others pay for, who end no earlier.
-    const bool scouts = begin_ == DraftStartPolicy::Begin::as_scout;
-    if (scouts && draft != nullptr) ++scouted_;
-    if (scouts && (sizer_->waits() || scouted_ > SizingConstants::known_steps)) {
+    const bool probes = begin_ == DraftStartPolicy::Begin::as_probe;
+    if (probes && draft != nullptr) ++probed_;
+    if (probes && (sizer_->waits() || probed_ > SizingConstants::known_steps)) {
       forget_draft();
       put_off_ = true;
     }

@@ -30,11 +30,11 @@ class Speculator {
   void join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const SequenceState& state,
             std::int32_t tokens_left, bool ready) const;
   /// Whether the draft is to be prefilled before the step of that batch, all of which was counted.
-  /// From then on it is, until forget_draft(). A scout's draft will see the end of the sequence
+  /// From then on it is, until forget_draft(). A probe's draft will see the end of the sequence
   /// alone.
   bool begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, SequenceState& state,
               std::int32_t tokens_left);
-  /// Whether it is, or was. Not of a scout that has found out: it goes on as the others do.
+  /// Whether it is, or was. Not of a probe that has found out: it goes on as the others do.
   bool begun() const { return begin_ != DraftStartPolicy::Begin::later; }
   /// Whether the sequence went on without it for a step.
   bool was_put_off() const { return put_off_; }
@@ -109,7 +109,7 @@ class Speculator {
   CostDrivenDyspec* by_costs_ = nullptr;  ///< this one, if it is
   DraftStartPolicy::Begin begin_ = DraftStartPolicy::Begin::later;
   bool put_off_ = false;
-  std::int32_t scouted_ = 0;  ///< steps as a scout, and one; 0: it was none
+  std::int32_t probed_ = 0;  ///< steps as a probe, and one; 0: it was none
 };
 
 }  // namespace coppice

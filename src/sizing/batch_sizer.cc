@@ -86,7 +86,7 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
   std::int32_t left = most;  // every tree that grows has a node
   for (Text& text : texts) {
     if (!text.apart) text.speculates = *chosen++ != 0;
-    const bool tried = !text.speculates && (text.scouts || text.size->is_due(step.number));
+    const bool tried = !text.speculates && (text.probes || text.size->is_due(step.number));
     text.speculates =
         (text.speculates || tried) && !plain && !text.size->waits() && (text.apart || left > 0);
     if (text.speculates && !text.apart) --left;

@@ -29,7 +29,7 @@ class BatchSizer {
     /// It must not grow together with the others, or cannot: its prices are its own, as if all did
     /// what it does.
     bool apart = false;
-    bool scouts = false;      ///< it is to find out, whether it is expected to pay or not
+    bool probes = false;      ///< it is to find out, whether it is expected to pay or not
     bool speculates = false;  ///< set by begin()
   };
   /// Before a step of several texts: fixes prices, and says whose trees grow, those that grow

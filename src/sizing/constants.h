@@ -92,14 +92,14 @@ struct SizingConstants {
   /// counts for.
   static constexpr double prefill_memory = 50.0, usual_prefill = 4.0;
   /// Share of the tokens left that a draft's prefill may cost so that nobody is sent ahead; that it
-  /// may be expected to lose; and that scouts may.
-  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 256;
+  /// may be expected to lose; and that probes may.
+  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, probing_share = 1.0 / 256;
   /// Tokens that a text is taken to write at most: it may end early.
   static constexpr std::int32_t tokens_ahead = 512;
-  /// Tokens of all that a scout's step may cost: others wait for its draft's passes.
-  static constexpr double scouting_loss = 2.0;
-  /// Scouts of a batch whose acceptance is not known: one, or one in so many texts.
-  static constexpr std::int32_t texts_per_scout = 16;
+  /// Tokens of all that a probe's step may cost: others wait for its draft's passes.
+  static constexpr double probing_loss = 2.0;
+  /// Probes of a batch whose acceptance is not known: one, or one in so many texts.
+  static constexpr std::int32_t texts_per_probe = 16;
 
   // How far trees are priced.
 

@@ -74,7 +74,7 @@ void DraftStartPolicy::record_gain(std::int32_t texts, double won, double cost) 
 
 void DraftStartPolicy::record_put_off(std::int32_t texts) {
   faded_gain(texts);
-  tokens_since_scout_ += 1.0;
+  tokens_since_probe_ += 1.0;
 }
 
 void DraftStartPolicy::record_prefill(double seconds, double by_table) {
@@ -144,17 +144,17 @@ DraftStartPolicy::Begin DraftStartPolicy::decide(const Batch& batch, const Text&
   const bool cheap = prefill <= C::cheap_prefill * left, known = steps_ >= C::known_steps;
   const double gain = (cheap || !known ? expected_ : cautious_) * left - prefill;
   if ((cheap || known) && gain >= -C::tolerated_share * left) return Begin::now;
-  const double scouting = price(text.scout_rows);
-  if (text.scout_rows == 0 || at_best_ * left <= scouting) return Begin::later;
+  const double probing = price(text.probe_rows);
+  if (text.probe_rows == 0 || at_best_ * left <= probing) return Begin::later;
   const bool promising = !known && gain > 0.0;
   const double work =
-      tokens_since_scout_ + std::min<double>(static_cast<double>(batch.tokens_left),
+      tokens_since_probe_ + std::min<double>(static_cast<double>(batch.tokens_left),
                                              std::int64_t{C::tokens_ahead} * batch.texts);
-  const double at_stake = scouting + C::scouting_loss * C::known_steps;
-  const bool spare = batch.scouts == 0 && C::scouting_share * work >= at_stake;
-  if (promising ? batch.scouts < std::max(1, batch.texts / C::texts_per_scout) : spare) {
-    tokens_since_scout_ = 0.0;
-    return Begin::as_scout;
+  const double at_stake = probing + C::probing_loss * C::known_steps;
+  const bool spare = batch.probes == 0 && C::probing_share * work >= at_stake;
+  if (promising ? batch.probes < std::max(1, batch.texts / C::texts_per_probe) : spare) {
+    tokens_since_probe_ = 0.0;
+    return Begin::as_probe;
   }
   return Begin::later;
 }

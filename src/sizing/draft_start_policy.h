@@ -24,10 +24,10 @@ namespace coppice {
 /// texts. The best k counts. What texts have in fact won among about as many others comes to
 /// outweigh it.
 ///
-/// How it finds out. Where acceptance is not known and the draft is dear, scouts go first: one text
+/// How it finds out. Where acceptance is not known and the draft is dear, probes go first: one text
 /// in a few, whose draft sees the end of the text alone. Where speculation is not expected to pay,
-/// a scout is sent when what it may lose is little beside the tokens since the last one; never
-/// where even a draft that is nearly always right would not pay. Nobody waits for a scout.
+/// a probe is sent when what it may lose is little beside the tokens since the last one; never
+/// where even a draft that is nearly always right would not pay. Nobody waits for a probe.
 ///
 /// Decisions are functions of earlier steps, of costs and of the clock: never of noise that is
 /// still to be drawn. At temperature 0 and under coupled acceptance no token depends on them.
@@ -39,7 +39,7 @@ class DraftStartPolicy {
   struct Batch {
     std::int64_t step = 0;  ///< a number of its own
     std::int32_t texts = 0;
-    std::int32_t scouts = 0;  ///< of these
+    std::int32_t probes = 0;  ///< of these
     /// Tokens that drafts have not seen which could begin; what texts share counts once.
     std::int64_t missing_rows = 0;
     std::int64_t kv_tokens = 0;    ///< of all texts
@@ -49,9 +49,9 @@ class DraftStartPolicy {
     std::int32_t tokens_left = 0;
     /// Its part of these: of what several texts share, an equal one.
     double missing_rows = 0.0;
-    std::int32_t scout_rows = 0;  ///< that a scout's draft would see; 0: it was one
+    std::int32_t probe_rows = 0;  ///< that a probe's draft would see; 0: it was one
   };
-  enum class Begin { later, as_scout, now };
+  enum class Begin { later, as_probe, now };
   /// What the text's draft is to do before the step. `correction`: null if sizes are not to follow
   /// the clock.
   Begin decide(const Batch& batch, const Text& text, const CostTable& costs,
@@ -63,7 +63,7 @@ class DraftStartPolicy {
   const AcceptanceCalibration& acceptance() const { return acceptance_; }
   /// After a prefill that found the draft useless.
   void record_useless();
-  /// After each step of a text whose draft has begun, but not as a scout: tokens won against plain
+  /// After each step of a text whose draft has begun, but not as a probe: tokens won against plain
   /// decoding, and its time in plain steps.
   void record_gain(std::int32_t texts, double won, double cost);
   /// After each step of a text whose draft was put off.
@@ -95,7 +95,7 @@ class DraftStartPolicy {
   AcceptanceCalibration acceptance_;
   double steps_ = 0.0;               ///< that told of acceptance
   std::array<Gain, 12> gains_{};     ///< by the logarithm of the number of texts
-  double tokens_since_scout_ = 0.0;  ///< of texts that were put off
+  double tokens_since_probe_ = 0.0;  ///< of texts that were put off
   double prefill_seconds_ = 0.0, prefill_by_table_ = 0.0;
   // Of the batch at hand:
   std::int64_t looked_at_ = -1;

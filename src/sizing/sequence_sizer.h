@@ -29,7 +29,7 @@ class SequenceSizer {
   SequenceSizer(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
                 std::int32_t most);
 
-  /// Before the first step, or the first after a scout has given up. `fit`: mean probability that
+  /// Before the first step, or the first after a probe has given up. `fit`: mean probability that
   /// the draft gave to the prompt's tokens.
   void begin_text(double fit);
 

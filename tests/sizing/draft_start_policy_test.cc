@@ -86,7 +86,7 @@ TEST(DraftStartPolicy, WhereDraftsAreCheapNothingIsPutOff) {
   }
 }
 
-TEST(DraftStartPolicy, OthersFollowTheScouts) {
+TEST(DraftStartPolicy, OthersFollowTheProbes) {
   for (const int texts : {4, 16}) {
     const CostTable costs = dear_prompts(texts);
     const ToldDraft::Kind kind = {0.75, 0.1};
@@ -148,7 +148,7 @@ TEST(DraftStartPolicy, WhatTextsHaveWonOutweighsPrices) {
   ASSERT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::now);
   for (int step = 0; step < 8 * 600; ++step) draft_start.record_gain(8, -0.3, 1.3);
   ++batch.step;
-  batch.scouts = 1;
+  batch.probes = 1;
   EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::later);
   DraftStartPolicy::Batch others = batch_of(4, 128);
   others.step = ++batch.step;
@@ -164,7 +164,7 @@ TEST(DraftStartPolicy, PromptsCostWhatTheyTook) {
   const CostTable costs = dear_prompts(8);
   DraftStartPolicy draft_start(AcceptanceRule::rejection);
   DraftStartPolicy::Batch batch = batch_of(4, 16);
-  batch.scouts = 1;
+  batch.probes = 1;
   const DraftStartPolicy::Text text = {16, prompt, 32};
   EXPECT_EQ(draft_start.decide(batch, text, costs, nullptr), DraftStartPolicy::Begin::later);
   for (int pass = 0; pass < 50; ++pass) draft_start.record_prefill(0.01, 4.0);

@@ -102,7 +102,7 @@ struct SharingText {
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
   // Of a text that is to end:
   DraftStartPolicy::Begin begin = DraftStartPolicy::Begin::now;
-  int scouted = 0;              ///< steps as a scout, and one
+  int probed = 0;               ///< steps as a probe, and one
   int missing = 0, left = 512;  ///< tokens that its draft has not seen, and that it has to write
 };
 
@@ -179,7 +179,7 @@ class SharedMachine {
   }
 
  private:
-  static constexpr int scout_rows = 32;
+  static constexpr int probe_rows = 32;
 
   double begin_drafts() {
     DraftStartPolicy::Batch batch;
@@ -189,7 +189,7 @@ class SharedMachine {
       batch.kv_tokens += length;
       batch.tokens_left += text->left;
       batch.missing_rows += text->missing;
-      if (text->begin == DraftStartPolicy::Begin::as_scout) ++batch.scouts;
+      if (text->begin == DraftStartPolicy::Begin::as_probe) ++batch.probes;
     }
     int rows = 0;
     for (auto& text : texts_) {
@@ -199,16 +199,16 @@ class SharedMachine {
         text->begin =
             draft_start_->decide(batch,
                                  {text->left, static_cast<double>(text->missing),
-                                  text->scouted > 0 ? 0 : std::min(scout_rows, text->missing)},
+                                  text->probed > 0 ? 0 : std::min(probe_rows, text->missing)},
                                  believed_, correction_);
       }
       if (text->begin == DraftStartPolicy::Begin::later) continue;
-      const bool scout = text->begin == DraftStartPolicy::Begin::as_scout;
-      if (scout) {
-        ++batch.scouts;
-        text->scouted = 1;
+      const bool probe = text->begin == DraftStartPolicy::Begin::as_probe;
+      if (probe) {
+        ++batch.probes;
+        text->probed = 1;
       }
-      rows += scout ? std::min(scout_rows, text->missing) : text->missing;
+      rows += probe ? std::min(probe_rows, text->missing) : text->missing;
       text->missing = 0;
     }
     return rows == 0 ? 0.0 : DraftStartPolicy::prefill_seconds(truth_, rows, length);
@@ -264,7 +264,7 @@ class SharedMachine {
       joined.prior = text->policy.prior({});
       joined.tokens_left = text->left;
       joined.apart = growing_ == Growing::apart;
-      joined.scouts = text->begin == DraftStartPolicy::Begin::as_scout;
+      joined.probes = text->begin == DraftStartPolicy::Begin::as_probe;
     }
     if (step.texts > 1) sizes_.begin(step, joint, most_rows - step.texts);
     auto joined = joint.begin();
@@ -320,9 +320,9 @@ class SharedMachine {
     if (!begun(text)) draft_start_->record_put_off(work.texts);
     if (text.begin == DraftStartPolicy::Begin::now)
       draft_start_->record_gain(work.texts, won, cost);
-    const bool scouts = text.begin == DraftStartPolicy::Begin::as_scout;
-    if (scouts && text.speculates) ++text.scouted;
-    if (scouts && (text.size.waits() || text.scouted > SizingConstants::known_steps)) {
+    const bool probes = text.begin == DraftStartPolicy::Begin::as_probe;
+    if (probes && text.speculates) ++text.probed;
+    if (probes && (text.size.waits() || text.probed > SizingConstants::known_steps)) {
       text.begin = DraftStartPolicy::Begin::later;
       text.missing = 1;
     }
