@@ -29,8 +29,8 @@ void BatchGrowth::choose(std::span<const GrowthPrior> texts, std::vector<char>& 
   for (const GrowthPrior& text : texts) {
     const auto index = static_cast<std::int32_t>(open_.size());
     const bool can = text.most > 0 && text.most_depth > 0;
-    const double value = can ? text.worth * text.calibration->position(0, 1) : 0.0;
-    open_.push_back({value, text.worth, 1, 0, 1, index});
+    const double value = can ? text.weight * text.calibration->position(0, 1) : 0.0;
+    open_.push_back({value, text.weight, 1, 0, 1, index});
   }
   const GrowthPlan best = lookahead_.best(open_, texts, 0, most_, 0);
   chosen.assign(texts.size(), 0);
@@ -63,9 +63,9 @@ void BatchGrowth::cut(std::int32_t size) {
   values_.clear();
   for (const CostDrivenDyspec* const tree : trees_) {
     if (!tree->looks_) continue;
-    const double worth = tree->limits_.worth;
+    const double weight = tree->limits_.weight;
     for (std::size_t node = 1; node < tree->arena_.value.size(); ++node) {
-      values_.push_back(worth * tree->arena_.value[node]);
+      values_.push_back(weight * tree->arena_.value[node]);
     }
   }
   std::sort(values_.begin(), values_.end(), std::greater<>());

@@ -67,7 +67,7 @@ void CostDrivenDyspec::finish(TokenTree& tree) {
   if (!looks_) return DraftPolicy::finish(tree);
   kept_.clear();
   for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
-    const double value = limits_.worth * arena_.value[static_cast<std::size_t>(node)];
+    const double value = limits_.weight * arena_.value[static_cast<std::size_t>(node)];
     if (value >= group().least_kept_) kept_.push_back(node);
   }
   part_.copy(arena_, kept_, tree);
@@ -80,7 +80,7 @@ void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
   at.value = 0.0;
   proposals_[n] = -1;
   if (at.depth > limits_.max_depth) return;
-  at.reach = limits_.worth * values_.reach(node);
+  at.reach = limits_.weight * values_.reach(node);
   const bool may_branch = last_rank_ > 0 || children(node) == 0;
   if (at.rank > last_rank_ || !may_branch || !limits_.drafts) {
     seen_[n] = std::nullopt;
@@ -88,7 +88,7 @@ void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
     at.value = at.reach * calibration_.position(at.rank, at.depth);
   } else if (looks_) {
     if (!seen_[n]) seen_[n] = source.child(arena_, node, children(node));
-    if (seen_[n]) at.value = limits_.worth * values_.child(node, at.rank, *seen_[n]);
+    if (seen_[n]) at.value = limits_.weight * values_.child(node, at.rank, *seen_[n]);
   } else {
     const double share = source.expected_share(node);
     at.value = at.reach * (share < 0.0 ? calibration_.position(at.rank, at.depth)
@@ -103,7 +103,7 @@ void CostDrivenDyspec::revalue_proposal(std::int32_t node) {
   if (!found) return;
   const OpenPosition& at = open_[n];
   proposals_[n] = found->token;
-  proposed_[n] = {limits_.worth * values_.certain(node, found->chance),
+  proposed_[n] = {limits_.weight * values_.certain(node, found->chance),
                   at.reach,
                   at.depth,
                   0,
@@ -117,7 +117,7 @@ void CostDrivenDyspec::take_proposal(std::int32_t parent) {
   const auto p = static_cast<std::size_t>(parent);
   const TokenId token = proposals_[p];
   const OpenPosition at = proposed_[p];
-  arena_.add_certain(parent, token, children(parent), at.value / limits_.worth,
+  arena_.add_certain(parent, token, children(parent), at.value / limits_.weight,
                      at.reach > 0.0 ? at.value / at.reach : 0.0);
   source_->exclude(parent, token);
   added(parent, *source_);
@@ -157,7 +157,7 @@ bool CostDrivenDyspec::draw(std::int32_t parent, DraftSource& source) {
     open_[p].value = 0.0;
     return false;
   }
-  arena_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.worth,
+  arena_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.weight,
              drawn->belief, drawn->uniform);
   ++open_[p].rank;
   added(parent, source);

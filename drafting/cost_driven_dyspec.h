@@ -36,7 +36,7 @@ class CostDrivenDyspec final : public DraftPolicy {
   /// Of a tree within these limits, before its root is evaluated.
   GrowthPrior prior(const GrowthLimits& limits) const {
     return {&calibration_, limits.max_size, limits.max_depth,
-            last_rank_,    limits.worth,    limits.drafts};
+            last_rank_,    limits.weight,   limits.drafts};
   }
 
  private:

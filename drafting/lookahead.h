@@ -21,7 +21,7 @@ struct GrowthPrior {
   std::int32_t most = 0;                      ///< further nodes, at most
   std::int32_t most_depth = 0;                ///< of a node
   std::int32_t last_rank = last_useful_rank;  ///< of a node among its siblings
-  double worth = 1.0;                         ///< of a token, against other trees'
+  double weight = 1.0;                        ///< of a token, against other trees'
   bool drafts = true;                         ///< nodes may have children of the draft model
 };
 

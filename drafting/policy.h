@@ -23,7 +23,7 @@ struct GrowthLimits {
   double min_value = 0.0;            ///< positions of lower value are not drawn
   /// Where trees grow together (drafting/batch_growth.h): for policies that go by costs.
   BatchGrowth* common = nullptr;
-  double worth = 1.0;  ///< there, of this text's tokens against others'
+  double weight = 1.0;  ///< there, of this text's tokens against others'
   /// For the policies that go by values: proposes children beside the draft model's. Null: none.
   Proposer* proposer = nullptr;
   bool drafts = true;  ///< the draft model has a part in the tree

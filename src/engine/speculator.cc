@@ -175,7 +175,7 @@ std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence,
   if (by_costs_ == nullptr) limits.min_value = sizer_->threshold();
   if (sequence.apart) return limits;
   limits.common = &growth;
-  limits.worth = tree.worth;
+  limits.weight = tree.weight;
   return limits;
 }
 

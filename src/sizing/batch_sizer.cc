@@ -15,19 +15,20 @@ void BatchSizer::weigh(std::vector<Text>& texts) const {
   double speed = 0.0, behind = 0.0, count = 0.0;
   for (Text& text : texts) {
     const double is = text.size->behind(progress_, text.tokens_left);
-    text.prior.worth = std::clamp(is * is, 1.0 / C::most_behind, C::most_behind);
-    behind += text.prior.worth / static_cast<double>(texts.size());
+    text.prior.weight = std::clamp(is * is, 1.0 / C::most_behind, C::most_behind);
+    behind += text.prior.weight / static_cast<double>(texts.size());
     if (!text.size->speculated()) continue;
     speed += text.size->speed();
     ++count;
   }
   for (Text& text : texts) {
-    text.prior.worth /= behind;
-    if (count > 0.0) text.prior.worth *= speed / count / text.size->speed();
+    text.prior.weight /= behind;
+    if (count > 0.0) text.prior.weight *= speed / count / text.size->speed();
   }
 }
 
-std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t most, bool hope) {
+std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t most,
+                                      bool optimistic) {
   // A table that was cut short says nothing of more rows.
   if (costs_.table.cut) {
     const std::int32_t rows = costs_.table.target.points().back().rows;
@@ -36,14 +37,14 @@ std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t
   most = std::min(std::max(0, most),
                   C::priced_ahead * std::max(usual_nodes_, C::longest_chain + step.texts));
   // Prices move slowly, and there are many of them.
-  if (hope || hoped_ || --steps_to_prices_ < 0 || most > priced_ || step.texts != fixed_.texts ||
-      step.other_rows != fixed_.other_rows) {
-    prices_.fix(step, most, hope);
+  if (optimistic || optimistic_ || --steps_to_prices_ < 0 || most > priced_ ||
+      step.texts != fixed_.texts || step.other_rows != fixed_.other_rows) {
+    prices_.fix(step, most, optimistic);
     fixed_ = step;
     priced_ = most;
     steps_to_prices_ = C::price_every - 1;
   }
-  hoped_ = hope;
+  optimistic_ = optimistic;
   growth_.begin(most);
   return most;
 }
@@ -55,8 +56,8 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
     tokens_ = spent_ = 0.0;
   }
   const double rate = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
-  const bool hope = correction_ != nullptr && step.number % C::hope_every == 0;
-  most = begin_growth(step, most, hope);
+  const bool optimistic = correction_ != nullptr && step.number % C::optimism_every == 0;
+  most = begin_growth(step, most, optimistic);
   prices_.set_rate(rate, 1.0);
   weigh(texts);
 
@@ -66,8 +67,8 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
     // Nothing is held against speculation before it is known what plain steps cost. Nor would a
     // plain step that may be cheaper than it is taken for ever be seen else.
     plain = correction_->spread(work, step.texts) > C::unseen ||
-            (hope && speculated_ &&
-             rate * correction_->hopeful_factor(work, step.texts) <
+            (optimistic && speculated_ &&
+             rate * correction_->optimistic_factor(work, step.texts) <
                  correction_->factor(work, step.texts));
   }
   StepPrices::Step own = step;

@@ -41,7 +41,7 @@ class BatchSizer {
   void record(const StepWork& work, double tokens);
 
  private:
-  std::int32_t begin_growth(const StepPrices::Step& step, std::int32_t most, bool hope);
+  std::int32_t begin_growth(const StepPrices::Step& step, std::int32_t most, bool optimistic);
   void weigh(std::vector<Text>& texts) const;
 
   ClockedCosts costs_;
@@ -54,7 +54,7 @@ class BatchSizer {
   double progress_ = 0.0;              ///< tokens of a text of all steps, on average
   StepPrices::Step fixed_;             ///< for which prices were last fixed
   std::int32_t steps_to_prices_ = 0, priced_ = 0;
-  bool hoped_ = false;            ///< then
+  bool optimistic_ = false;       ///< then
   std::int32_t usual_nodes_ = 0;  ///< of all trees, or more
   std::vector<GrowthPrior> priors_;
   std::vector<char> chosen_;

@@ -43,8 +43,8 @@ struct SizingConstants {
   static constexpr double surprise = 3.0;
   /// One in so many speculative steps prices what was not seen lately lower, by this many standard
   /// deviations: enough to find out a price that is twice too high.
-  static constexpr std::int32_t hope_every = 32;
-  static constexpr double hope = 3.0;
+  static constexpr std::int32_t optimism_every = 32;
+  static constexpr double optimism = 3.0;
 
   /// Several texts decode plainly for a step if what that costs may be further off than this: all
   /// that speculation wins or loses is held against it, and one step says enough.

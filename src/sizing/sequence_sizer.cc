@@ -37,27 +37,27 @@ void SequenceSizer::give_up() {
 }
 
 // Prices move slowly, and there are many of them.
-void SequenceSizer::fix_prices(const StepPrices::Step& step, bool hope) {
+void SequenceSizer::fix_prices(const StepPrices::Step& step, bool optimistic) {
   if (std::exchange(met_, step.texts) != step.texts) steps_to_prices_ = 0;
-  if (!hope && --steps_to_prices_ >= 0) return;
+  if (!optimistic && --steps_to_prices_ >= 0) return;
   prices_.fix(step, std::max(C::longest_chain, std::min(most_, C::priced_ahead * largest_tree_)),
-              hope);
-  steps_to_prices_ = hope || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
+              optimistic);
+  steps_to_prices_ = optimistic || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
 }
 
 bool SequenceSizer::begin_alone(const StepPrices::Step& step, bool prices) {
   length_ = step.length();
   progress_before_ = -1.0;
   const bool speculate = wait_ == 0;
-  const bool hope = speculate && correction_ != nullptr && ++steps_ % C::hope_every == 0;
-  if (speculate || prices || met_ != step.texts) fix_prices(step, hope);
+  const bool optimistic = speculate && correction_ != nullptr && ++steps_ % C::optimism_every == 0;
+  if (speculate || prices || met_ != step.texts) fix_prices(step, optimistic);
   // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
   // this price leaves the rate unchanged (Dinkelbach, 1967).
   const double rate = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
   prices_.set_rate(rate, 1.0);
   // A plain step that may be cheaper than it is taken for would never be seen else.
-  if (!hope || spent_ == 0.0) return speculate;
-  return rate * correction_->hopeful_factor(Work::plain) >= correction_->factor(Work::plain);
+  if (!optimistic || spent_ == 0.0) return speculate;
+  return rate * correction_->optimistic_factor(Work::plain) >= correction_->factor(Work::plain);
 }
 
 void SequenceSizer::record_plain() {
@@ -112,12 +112,12 @@ void SequenceSizer::expect(const AcceptanceCalibration& seen) {
 bool SequenceSizer::begin_apart(const StepPrices::Step& step, double rate,
                                 const GrowthPrior& tree) {
   fix_prices(step, false);
-  prices_.set_rate(rate, tree.worth);
+  prices_.set_rate(rate, tree.weight);
   BatchGrowth growth(prices_);
   growth.begin(tree.most);
   std::vector<char> chosen;
   GrowthPrior own = tree;
-  own.worth = 1.0;
+  own.weight = 1.0;
   growth.choose({&own, 1}, chosen);
   return chosen[0] != 0;
 }

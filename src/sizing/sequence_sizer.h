@@ -75,7 +75,7 @@ class SequenceSizer {
   double plain_seconds() const { return costs_.plain(1, 0, length_); }
 
  private:
-  void fix_prices(const StepPrices::Step& step, bool hope);
+  void fix_prices(const StepPrices::Step& step, bool optimistic);
   double cost_of(const StepWork& work) const;
   void give_up();
 

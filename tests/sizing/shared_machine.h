@@ -272,7 +272,7 @@ class SharedMachine {
       if (joint.empty() || !begun(*text)) continue;
       GrowthLimits limits;
       if (!joined->apart) limits.common = &sizes_.growth();
-      limits.worth = joined->apart ? 1.0 : joined->prior.worth;
+      limits.weight = joined->apart ? 1.0 : joined->prior.weight;
       if (joined++->speculates) grows(*text, limits);
     }
     grow_trees(growing, passes, &sizes_.growth());

@@ -63,7 +63,7 @@ struct OneText {
 struct Together {
   BatchGrowth& growth;
   std::int32_t most;
-  double worth;
+  double weight;
   std::int32_t cells;
 };
 
@@ -156,7 +156,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
       limits.max_size = texts[t].size;
       if (together != nullptr) {
         limits.common = &together->growth;
-        limits.worth = t == 0 ? together->worth : 1.0;
+        limits.weight = t == 0 ? together->weight : 1.0;
       }
       growing.push_back({texts[t].policy, drafts[t], limits, trees[t], nullptr});
     }
@@ -367,8 +367,8 @@ TEST(BatchGrowthLaw, FaultsAreNoticed) {
     double found = 0.0;
     for (std::size_t p = 0; p < cold.size(); ++p) {
       for (const std::int32_t most : {3, 4, 5}) {
-        for (const double worth : {1.3, 2.5}) {
-          const Together together{common.growth, most, worth, 2};
+        for (const double weight : {1.3, 2.5}) {
+          const Together together{common.growth, most, weight, 2};
           if (cold[p].target.vocab() > 3) continue;
           const JointError error = joint_error({cold[p], *common.tree, 3},
                                                {warm[p], *common.other, 3}, fault, &together);
