@@ -31,10 +31,11 @@ BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCach
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::begin(const StepKey& key, AcceptanceRule draw, double sharpness) {
+void BasicChildDrawer<Decisions>::begin(const StepKey& key, AcceptanceRule draw,
+                                        double inverse_temperature) {
   key_ = key;
   draw_ = draw;
-  sharpness_ = sharpness;
+  inverse_temperature_ = inverse_temperature;
   end();
 }
 
@@ -121,8 +122,8 @@ void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int
   } else {
     const auto maxima = block_values(node);
     block_maxima(probs, noise_of(node), block_, maxima);
-    if (sharpness_ > 0.0) {
-      node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
+    if (inverse_temperature_ > 0.0) {
+      node.beliefs = power_moments(probs, noise_of(node), block_, maxima, inverse_temperature_);
     }
   }
   for (const Excluded& other : excluded_) {
@@ -147,7 +148,7 @@ std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t
   const auto at = static_cast<std::size_t>(token);
   const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
   if (!(prob > 0.0) || !(node.beliefs.sum > 0.0)) return std::nullopt;
-  return evidence_of(node.beliefs, sharpness_, score(node, at, prob));
+  return evidence_of(node.beliefs, inverse_temperature_, score(node, at, prob));
 }
 
 // Anew from what is left, not by subtraction: a block's value is 0 exactly when nothing is left.
@@ -279,9 +280,9 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   take(node, probs, token);
   const auto at = static_cast<std::size_t>(token);
   DrawnChild drawn{token, probs[at]};
-  if (draw_ != AcceptanceRule::rejection && sharpness_ > 0.0) {
+  if (draw_ != AcceptanceRule::rejection && inverse_temperature_ > 0.0) {
     drawn.belief =
-        belief(node.beliefs, sharpness_, score(node, at, static_cast<double>(probs[at])));
+        belief(node.beliefs, inverse_temperature_, score(node, at, static_cast<double>(probs[at])));
   } else if (draw_ == AcceptanceRule::rejection && cells_ > 0) {
     drawn.uniform = decide_.look(
         RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},

@@ -53,9 +53,9 @@ class BasicChildDrawer {
                    std::int32_t cells = acceptance_cells,
                    std::shared_ptr<SpareRows> spare = nullptr);
 
-  /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
+  /// Starts a step: forgets all nodes and keeps their memory. `inverse_temperature`: of beliefs
   /// (drafting/belief_temperature.h); 0: children come without.
-  void begin(const StepKey& key, AcceptanceRule draw, double sharpness = 1.0);
+  void begin(const StepKey& key, AcceptanceRule draw, double inverse_temperature = 1.0);
   /// Ends it: drawers that share memory may have that of D.
   void end();
 
@@ -75,8 +75,8 @@ class BasicChildDrawer {
   /// See DraftSource::expected_share; known where children are sampled.
   double expected_share(std::int32_t node);
 
-  /// What `token` as the target's at a node, of which a child was drawn, says of the sharpness;
-  /// nullopt where D excludes it, or the noise is not known.
+  /// What `token` as the target's at a node, of which a child was drawn, says of the inverse
+  /// temperature; nullopt where D excludes it, or the noise is not known.
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token);
 
   /// D by node id, bit for bit as sampled from.
@@ -113,7 +113,7 @@ class BasicChildDrawer {
   std::size_t blocks_ = 0;
   std::int32_t cells_;
   AcceptanceRule draw_ = AcceptanceRule::rejection;
-  double sharpness_ = 1.0;
+  double inverse_temperature_ = 1.0;
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id

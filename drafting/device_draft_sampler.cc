@@ -59,14 +59,15 @@ class DeviceDraftSampler final : public DraftSampler {
   ~DeviceDraftSampler() override { end(); }
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-             AcceptanceRule draw, double sharpness) override {
+             AcceptanceRule draw, double inverse_temperature) override {
     end();
     state_ = &state;
     text_ = {};
     text_.key = key;
     text_.params = params;
     text_.rule = draw;
-    text_.sharpness = draw == AcceptanceRule::rejection ? 0.0 : sharpness;
+    text_.belief_inverse_temperature =
+        draw == AcceptanceRule::rejection ? 0.0 : inverse_temperature;
   }
 
   // Nodes' lists keep their memory.
@@ -146,7 +147,8 @@ class DeviceDraftSampler final : public DraftSampler {
     if (text_.rule == AcceptanceRule::rejection) {
       drawn.uniform = acceptance_cell(judging_number(node.key, static_cast<std::uint64_t>(rank)));
     } else if (node.moments.sum > 0.0) {
-      drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[at]));
+      drawn.belief = belief(node.moments, text_.belief_inverse_temperature,
+                            static_cast<double>(node.scores[at]));
     }
     return drawn;
   }
@@ -157,10 +159,11 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   // Only the token that ends a step can be none of the children listed: its score is asked for. A
-  // bound on it (the last child's) would do no harm to the text, but would pull the sharpness up.
+  // bound on it (the last child's) would do no harm to the text, but would pull the inverse
+  // temperature up.
   std::optional<BeliefEvidence> evidence(std::int32_t id, TokenId token) override {
     const auto n = static_cast<std::size_t>(id);
-    if (!(text_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
+    if (!(text_.belief_inverse_temperature > 0.0) || n >= nodes_.size()) return std::nullopt;
     const Node& node = nodes_[n];
     if (node.store < 0 || node.next == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
     const auto at = std::find_if(node.children.begin(), node.children.end(),
@@ -172,7 +175,7 @@ class DeviceDraftSampler final : public DraftSampler {
       score = sampler_.score_of(text_, row_of(node, id), token);
     }
     if (!(score > 0.0f)) return std::nullopt;  // D excludes it
-    return evidence_of(node.moments, text_.sharpness, static_cast<double>(score));
+    return evidence_of(node.moments, text_.belief_inverse_temperature, static_cast<double>(score));
   }
 
   std::int32_t store_row(std::int32_t id) const override {
@@ -190,7 +193,8 @@ class DeviceDraftSampler final : public DraftSampler {
     bool exhausted = false;  ///< no child is left beyond those listed
     MassLeft left;           ///< by those
     double squares = -1.0;   ///< of all of D, where children are sampled
-    PowerMoments moments;    ///< of its row's scores, where there is a sharpness
+    PowerMoments
+        moments;  ///< of its row's scores, where there is an inverse temperature of beliefs
     std::vector<DeviceChild> children;
     std::vector<float> scores;  ///< of the children, likewise
   };

@@ -6,7 +6,7 @@
 namespace coppice {
 namespace {
 
-/// Tokens at a prompt's end that the fit is judged by.
+/// Tokens at a prompt's end that the prompt likelihood is measured over.
 constexpr std::int32_t most_scored = 16;
 /// Fewer say nothing, unless they are all that there is.
 constexpr std::int32_t least_scored = 4;
@@ -51,7 +51,7 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
     if (part.scored == 0) continue;
     double sum = 0.0;
     for (std::int32_t i = 0; i < part.scored; ++i) sum += static_cast<double>(*score++);
-    part.prompt->fit = sum / part.scored;
+    part.prompt->likelihood = sum / part.scored;
   }
   return true;
 }

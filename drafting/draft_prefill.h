@@ -16,11 +16,11 @@ namespace coppice {
 /// A text whose tokens the draft is to have KV of, all but the last.
 struct DraftPrompt {
   SequenceState* state = nullptr;
-  SamplingParams params = {};  ///< of the probabilities that the draft's fit is judged by
+  SamplingParams params = {};  ///< of the probabilities that the prompt likelihood is measured with
   // Received:
   /// Mean probability that the draft gave to the last tokens, at most 16: next to nothing for a
   /// draft that does not know the language. Unchanged if nothing was missing, or next to nothing.
-  double fit = 1.0;
+  double likelihood = 1.0;
   /// Of the pass made; none for a text that had no room in it, or waits for what another text in it
   /// computes for both.
   std::int32_t rows = 0;

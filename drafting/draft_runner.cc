@@ -98,7 +98,7 @@ DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
   step->uniforms_judge_ = setting.uniforms_judge;
   step->passes_ = 0;
   step->seconds_ = {};
-  step->sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
+  step->sampler_->begin(state, key, setting.params, setting.draw, setting.inverse_temperature);
   return step;
 }
 

@@ -71,7 +71,7 @@ class DraftRunner final : public DraftPasses {
   struct Setting {
     SamplingParams params;
     AcceptanceRule draw = AcceptanceRule::rejection;
-    double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h); 0: none
+    double inverse_temperature = 1.0;  ///< of beliefs (drafting/belief_temperature.h); 0: none
     /// Whether acceptance numbers will judge the children; growth is told of them only then.
     bool uniforms_judge = true;
   };

@@ -22,10 +22,10 @@ namespace coppice {
 /// implementation reads logits on the host, the other leaves them on the device.
 class DraftSampler : public DraftEvidence {
  public:
-  /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs, with
-  /// which children come where they are not sampled; 0: none.
+  /// Starts a step: forgets all nodes. `state` outlives the step. `inverse_temperature`: of
+  /// beliefs, with which children come where they are not sampled; 0: none.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-                     AcceptanceRule draw, double sharpness) = 0;
+                     AcceptanceRule draw, double inverse_temperature) = 0;
   /// Ends it: what its nodes held is free for others.
   virtual void end() = 0;
   /// These nodes have lost their place for good.

@@ -39,10 +39,10 @@ class HostSamplerWith final : public HostDraftSampler {
         drawer_(shared.vocab_size, shared.noise, decisions..., shared.cells, shared.spare) {}
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-             AcceptanceRule draw, double sharpness) override {
+             AcceptanceRule draw, double inverse_temperature) override {
     state_ = &state;
     params_ = params;
-    drawer_.begin(key, draw, sharpness);
+    drawer_.begin(key, draw, inverse_temperature);
   }
   void end() override { drawer_.end(); }
 

@@ -59,8 +59,8 @@ class FaultyChildDrawer {
                 spare),
         declared_(0, vocab_size, spare) {}
 
-  void begin(const StepKey& key, AcceptanceRule draw, double sharpness = 1.0) {
-    drawer_.begin(key, draw, sharpness);
+  void begin(const StepKey& key, AcceptanceRule draw, double inverse_temperature = 1.0) {
+    drawer_.begin(key, draw, inverse_temperature);
     declared_.reset();
   }
   void end() {

@@ -49,7 +49,7 @@ struct DrawnChildren {
   bool exhausted = false;  ///< beyond these D has no mass
   /// Of the whole row's probabilities, where children are sampled; below 0 elsewhere.
   double squares = -1.0;
-  // Where the batch has a sharpness:
+  // Where the batch has an inverse temperature of beliefs:
   std::span<const float> scores;  ///< D times noise of the listed children
   PowerMoments moments;           ///< of the whole row's scores, whatever of them is listed
 };
@@ -87,7 +87,8 @@ struct DrawText {
   StepKey key;
   SamplingParams params;  ///< temperature above 0
   AcceptanceRule rule = AcceptanceRule::rejection;
-  double sharpness = 0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
+  double belief_inverse_temperature =
+      0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
   const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
 };
 

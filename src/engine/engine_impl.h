@@ -63,7 +63,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// What sequences have said of the acceptance rules, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
-  std::map<std::int64_t, PairSharpness> sharpness;
+  std::map<std::int64_t, PairInverseTemperature> inverse_temperatures;
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
   std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftStartPolicy> draft_starts;
   /// How often what was looked up was right, by tenths of temperature.

@@ -13,7 +13,7 @@ namespace {
 
 /// Rows of a prompt's passes. On a GPU products of fewer do not reach the matrix units' rate.
 std::int32_t prefill_rows(const Device& device) { return device.shares_host_memory() ? 256 : 1024; }
-/// Rows at the end of a prompt that the draft's fit to it is judged by.
+/// Rows at the end of a prompt that the draft's likelihood of the prompt is measured over.
 constexpr std::int32_t scored_rows = 16;
 /// Rows of a target pass over many sequences: from about here on a GPU's matrix units are the
 /// limit, and a further row costs what it would cost in a pass of its own.

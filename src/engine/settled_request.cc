@@ -42,7 +42,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft(engine);
-  settle_sharpness(engine);
+  settle_inverse_temperature(engine);
   settle_draft_start(engine);
 }
 
@@ -90,19 +90,20 @@ void SettledRequest::settle_draft(const Engine::Impl& engine) {
   draft.params = options.sampling;
   if (!fixed_belief) draft.params.temperature = draft_temperature;
   learns_belief = can_believe && asked_for && !given;
-  if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
-  if (!asked_for) draft.sharpness = 0.0;
+  if (fixed_belief) draft.inverse_temperature = 1.0 / draft_temperature;
+  if (!asked_for) draft.inverse_temperature = 0.0;
 }
 
 // Learning starts from what earlier sequences have shown of the pair. Not where sizes, and so all
 // that a request reports, are to repeat themselves.
-void SettledRequest::settle_sharpness(Engine::Impl& engine) {
+void SettledRequest::settle_inverse_temperature(Engine::Impl& engine) {
   if (!learns_belief) return;
-  draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
+  draft.inverse_temperature =
+      BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
   if (costs == nullptr || engine.costs_are_saved) return;
   const std::lock_guard lock(engine.mutex);
-  sharpness = &engine.sharpness[tenths_of_temperature()];
-  draft.sharpness = sharpness->start(draft.sharpness);
+  inverse_temperature = &engine.inverse_temperatures[tenths_of_temperature()];
+  draft.inverse_temperature = inverse_temperature->start(draft.inverse_temperature);
 }
 
 void SettledRequest::settle_draft_start(Engine::Impl& engine) {

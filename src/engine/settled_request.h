@@ -30,9 +30,9 @@ struct SettledRequest {
   /// Of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
-  bool learns_belief = false;  ///< else its sharpness is fixed
-  /// Of the engine, to be told where this sequence's sharpness ended; null if it is not.
-  PairSharpness* sharpness = nullptr;
+  bool learns_belief = false;  ///< else its inverse temperature is fixed
+  /// Of the engine, to be told where this sequence's inverse temperature ended; null if it is not.
+  PairInverseTemperature* inverse_temperature = nullptr;
   /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
   DraftStartPolicy* draft_start = nullptr;
 
@@ -49,7 +49,7 @@ struct SettledRequest {
  private:
   void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
-  void settle_sharpness(Engine::Impl& engine);
+  void settle_inverse_temperature(Engine::Impl& engine);
   void settle_draft_start(Engine::Impl& engine);
 };
 

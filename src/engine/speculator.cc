@@ -9,8 +9,8 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   const Speculation& asked = request.options.speculation;
   if (std::holds_alternative<Plain>(asked)) return;
   if (request.learns_belief) {
-    belief_.emplace(setting_.sharpness);
-    setting_.sharpness = belief_->sharpness();
+    belief_.emplace(setting_.inverse_temperature);
+    setting_.inverse_temperature = belief_->inverse_temperature();
   }
   if (request.costs != nullptr) {
     const bool by_node = std::holds_alternative<Dyspec>(asked);
@@ -85,8 +85,9 @@ void Speculator::note_prefill(const DraftPrompt& prompt, double seconds, double 
 
 void Speculator::begin(const DraftPrompt& prompt) {
   if (sizer_ == nullptr) return;
-  sizer_->begin_text(prompt.fit);
-  if (prompt.fit < SizingConstants::useless_fit) request_.draft_start->record_useless();
+  sizer_->begin_text(prompt.likelihood);
+  if (prompt.likelihood < SizingConstants::useless_likelihood)
+    request_.draft_start->record_useless();
 }
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
@@ -227,7 +228,7 @@ void Speculator::learn_belief(const TokenTree& tree, const Verdict& verdict,
     if (const auto seen = sampler.evidence(source, token)) belief_->observe(*seen);
     if (!last) node = verdict.path[i];
   }
-  setting_.sharpness = belief_->sharpness();
+  setting_.inverse_temperature = belief_->inverse_temperature();
 }
 
 void Speculator::learn_pair(const Statistics& s) {
@@ -235,10 +236,11 @@ void Speculator::learn_pair(const Statistics& s) {
   // A draft that equals the target takes few steps.
   constexpr double least_tokens = 16.0;
   const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
-  if (request_.sharpness != nullptr && tokens >= least_tokens) {
-    request_.sharpness->record(belief_->sharpness(),
-                               BeliefTemperature::usual(request_.options.sampling.temperature,
-                                                        request_.draft_temperature));
+  if (request_.inverse_temperature != nullptr && tokens >= least_tokens) {
+    request_.inverse_temperature->record(
+        belief_->inverse_temperature(),
+        BeliefTemperature::usual(request_.options.sampling.temperature,
+                                 request_.draft_temperature));
   }
   // Nor does a sequence say much that shared its passes: what rows cost it was others' doing.
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps ||
@@ -260,7 +262,7 @@ void Speculator::leave_answer(std::span<const TokenId> answer) {
 
 double Speculator::draft_temperature() const {
   if (!belief_) return request_.draft_temperature;
-  return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->sharpness();
+  return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->inverse_temperature();
 }
 
 }  // namespace coppice

@@ -74,7 +74,7 @@ struct SizingConstants {
   /// A draft that gave the prompt's tokens less than this on average is not tried at once, but
   /// after so many plain steps; random drafts stay below it, drafts that pay far above. Any other
   /// may lose the credit, in tokens, before its luck counts against it.
-  static constexpr double useless_fit = 0.02, first_credit = 3.0;
+  static constexpr double useless_likelihood = 0.02, first_credit = 3.0;
   static constexpr std::int32_t useless_wait = 160;
 
   // Whether a text among others has its draft begin (draft_start_policy.h).

@@ -18,8 +18,8 @@ SequenceSizer::SequenceSizer(const CostTable& costs, CostCorrection* correction,
       calibration_(draw),
       prices_(costs_) {}
 
-void SequenceSizer::begin_text(double fit) {
-  if (fit < C::useless_fit) {
+void SequenceSizer::begin_text(double likelihood) {
+  if (likelihood < C::useless_likelihood) {
     surplus_ = -C::tolerated_loss;
     wait_ = C::useless_wait;
     next_wait_ = C::longest_wait;

@@ -29,9 +29,9 @@ class SequenceSizer {
   SequenceSizer(const CostTable& costs, CostCorrection* correction, AcceptanceRule draw,
                 std::int32_t most);
 
-  /// Before the first step, or the first after a probe has given up. `fit`: mean probability that
-  /// the draft gave to the prompt's tokens.
-  void begin_text(double fit);
+  /// Before the first step, or the first after a probe has given up. `likelihood`: mean probability
+  /// that the draft gave to the prompt's tokens.
+  void begin_text(double likelihood);
 
   /// Before a step of this text alone: fixes prices, and says whether to speculate. Where
   /// speculation has lost against plain decoding, it is tried again after a while, ever more

@@ -84,7 +84,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     batch.key = {7, 8, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(3 * i)};
     batch.params = some_params(i);
     batch.rule = rule;
-    if (rule != AcceptanceRule::rejection) batch.sharpness = 0.6 * (i % 4);
+    if (rule != AcceptanceRule::rejection) batch.belief_inverse_temperature = 0.6 * (i % 4);
     std::vector<DrawRow> rows;
     std::vector<TokenId> token(static_cast<std::size_t>(nodes), 17);
     std::vector<std::int32_t> parent{-1}, depth{0}, rank{0}, store{0};
@@ -114,8 +114,8 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     direct_->collect_draw(unrecorded);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       EXPECT_TRUE(std::ranges::equal(drawn[r].scores, unrecorded[r].scores));
-      EXPECT_EQ(drawn[r].scores.empty(), batch.sharpness == 0.0);
-      EXPECT_EQ(drawn[r].moments.sum > 0.0, batch.sharpness > 0.0);
+      EXPECT_EQ(drawn[r].scores.empty(), batch.belief_inverse_temperature == 0.0);
+      EXPECT_EQ(drawn[r].moments.sum > 0.0, batch.belief_inverse_temperature > 0.0);
       EXPECT_EQ(drawn[r].moments.sum, unrecorded[r].moments.sum);
       EXPECT_EQ(drawn[r].moments.mean, unrecorded[r].moments.mean);
       EXPECT_EQ(drawn[r].moments.variance, unrecorded[r].moments.variance);

@@ -108,9 +108,9 @@ TEST_F(SamplerShares, MoreContinuesWithThem) {
     last_ = more.list.back().token;
   }
   for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
-    for (const double sharpness : {0.0, 1.0}) {
+    for (const double belief_inverse_temperature : {0.0, 1.0}) {
       batch.rule = rule;
-      batch.sharpness = sharpness;
+      batch.belief_inverse_temperature = belief_inverse_temperature;
       EXPECT_LT(squares(*sampler, batch, logits.data(), vocab)[0], 0.0);
       EXPECT_LT(sampler->more(batch, batch.rows[0], last_).squares, 0.0);
     }

@@ -22,7 +22,7 @@ struct Text {
   SamplingParams params;
   AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key;
-  double sharpness = 0.0;
+  double belief_inverse_temperature = 0.0;
   std::vector<std::int32_t> counts;
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent, depth, rank;
@@ -55,7 +55,7 @@ class SamplerTexts : public testing::SamplerTest {
     if (index % 4 == 1) text.params.top_k = 7;
     if (index % 4 == 2) text.params.top_p = 0.8;
     text.key = {3, index, 5, 100 + index};
-    text.sharpness = text.rule == AcceptanceRule::coupled ? 0.8 : 0.0;
+    text.belief_inverse_temperature = text.rule == AcceptanceRule::coupled ? 0.8 : 0.0;
     text.counts.resize(vocab);
     for (std::int32_t& count : text.counts) count = static_cast<std::int32_t>(random_() % 2);
     const auto nodes = static_cast<std::int32_t>(1 + random_() % 12);
@@ -99,7 +99,8 @@ class SamplerTexts : public testing::SamplerTest {
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const Text& text = *texts[t];
       of_draft[t] = {text.counts, text.token, text.parent};
-      draws.push_back({text.key, warm(text.params), text.rule, text.sharpness, &of_draft[t]});
+      draws.push_back(
+          {text.key, warm(text.params), text.rule, text.belief_inverse_temperature, &of_draft[t]});
       judges.push_back({text.key, text.params, text.rule, &of_target[t]});
       const auto first = static_cast<std::int32_t>(token.size());
       for (std::int32_t n = 0; n < text.nodes(); ++n) {

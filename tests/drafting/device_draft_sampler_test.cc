@@ -110,12 +110,12 @@ class HostArithmetic final : public DeviceSampler {
     out.drawn.list = out.children;
     out.drawn.exhausted = out.children.size() < most;
     if (batch.rule == AcceptanceRule::rejection) out.drawn.squares = sum_of_squares(probs);
-    if (!(batch.sharpness > 0.0)) return;
+    if (!(batch.belief_inverse_temperature > 0.0)) return;
     out.drawn.scores = out.scores;
     std::vector<double> maxima((vocab + 63) / 64);
     const std::vector<float> of_row = noise(batch, row);
     block_maxima(probs, of_row, 64, maxima);
-    out.drawn.moments = power_moments(probs, of_row, 64, maxima, batch.sharpness);
+    out.drawn.moments = power_moments(probs, of_row, 64, maxima, batch.belief_inverse_temperature);
   }
 
   std::map<std::int32_t, std::vector<float>> probs_;  ///< by row of the store
@@ -140,14 +140,14 @@ class DeviceDrafting : public ::testing::Test {
 
   /// Root and its first child, evaluated by both.
   void evaluate(const SamplingParams& params, const StepKey& key, AcceptanceRule draw,
-                double sharpness) {
+                double inverse_temperature) {
     const std::vector<std::int32_t> nodes{0, 1};
     sampler_.logits = {random_logits(), random_logits()};
     std::vector<float> all = sampler_.logits[0];
     all.insert(all.end(), sampler_.logits[1].begin(), sampler_.logits[1].end());
     for (const auto& [sampling, sampler] :
          {std::pair{host_sampling_.get(), host_.get()}, {device_sampling_.get(), device_.get()}}) {
-      sampler->begin(state_, key, params, draw, sharpness);
+      sampler->begin(state_, key, params, draw, inverse_temperature);
       const SampledNodes tree{sampler, &tree_, nodes};
       sampling->prepare({&tree, 1});
       sampling->wait();
@@ -182,9 +182,9 @@ class DeviceDrafting : public ::testing::Test {
 TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
   std::uint64_t step = 0;
   for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
-    for (const double sharpness : {0.4, 1.0, 2.7}) {
+    for (const double inverse_temperature : {0.4, 1.0, 2.7}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{1.0, 60}}) {
-        evaluate(params, {3, 4, 5, ++step}, draw, sharpness);
+        evaluate(params, {3, 4, 5, ++step}, draw, inverse_temperature);
         for (const std::int32_t node : {0, 1}) {
           EXPECT_FALSE(device_->evidence(node, 7)) << "no child of it was drawn";
           EXPECT_FALSE(host_->evidence(node, 7));
@@ -218,11 +218,11 @@ TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
   EXPECT_FALSE(device_->evidence(0, 7)) << "of an earlier step";
 }
 
-TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
-  for (const auto& [draw, sharpness] :
+TEST_F(DeviceDrafting, NeitherSampledChildrenNorInverseTemperature0BringBeliefs) {
+  for (const auto& [draw, inverse_temperature] :
        {std::pair{AcceptanceRule::rejection, 1.0}, std::pair{AcceptanceRule::greedy, 0.0},
         std::pair{AcceptanceRule::coupled, 0.0}}) {
-    evaluate({1.0}, {1, 2, 3, 4}, draw, sharpness);
+    evaluate({1.0}, {1, 2, 3, 4}, draw, inverse_temperature);
     const auto child = device_->child(tree_, 0, 0);
     ASSERT_TRUE(child);
     EXPECT_LT(child->belief, 0.0f);

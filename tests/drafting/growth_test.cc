@@ -62,8 +62,8 @@ std::vector<float> random_draft(std::uint64_t seed, std::size_t vocab, Shape sha
     default: {
       double sum = 0.0;
       std::vector<double> weights(vocab);
-      const double sharpness = shape == Shape::flat ? 0.3 : 4.0;
-      for (double& w : weights) sum += w = std::pow(-std::log(unit()), sharpness);
+      const double inverse_temperature = shape == Shape::flat ? 0.3 : 4.0;
+      for (double& w : weights) sum += w = std::pow(-std::log(unit()), inverse_temperature);
       for (std::size_t i = 0; i < vocab; ++i) row[i] = static_cast<float>(weights[i] / sum);
       return row;
     }

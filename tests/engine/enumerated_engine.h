@@ -108,7 +108,7 @@ class EnumeratedEngine {
     engine_.drop_cache();
     Engine::Impl& impl = inside(engine_);
     impl.rules.clear();
-    impl.sharpness.clear();
+    impl.inverse_temperatures.clear();
     impl.draft_starts.clear();
     impl.lookups.clear();
     impl.answers = AnswerIndex();

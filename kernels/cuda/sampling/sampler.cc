@@ -221,7 +221,8 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     };
     SamplingSetting setting =
         setting_of(plan_.draw, input_of_text(t), input_of_text((t + 1) % texts), penalised);
-    setting.sharpness = static_cast<float>(batch.texts[t].sharpness);
+    setting.belief_inverse_temperature =
+        static_cast<float>(batch.texts[t].belief_inverse_temperature);
     on_host(plan_.draw.settings)[t] = setting;
   }
   DrawInput* const inputs = on_host(plan_.draw_rows);
@@ -235,7 +236,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     const DrawText& text = batch.texts[to_size(row.text)];
     inputs[r] = input_of(row);
     inputs[r].text = row.text;
-    draw_scores_.push_back(text.sharpness > 0.0);
+    draw_scores_.push_back(text.belief_inverse_temperature > 0.0);
     draw_samples_.push_back(text.rule == AcceptanceRule::rejection);
     if (!is_penalised(text.penalty, text.params)) continue;
     const Path path = write_path(plan_.draw, *text.penalty, row.node, path_tokens);
@@ -280,7 +281,7 @@ DrawView CudaSampler::send_row(const DrawText& text, const DrawRow& row, TokenId
   transfers_.wait();
   write_head(plan_.more, 1, 1);
   SamplingSetting setting = setting_of(text.params, text.key, text.rule);
-  setting.sharpness = static_cast<float>(text.sharpness);
+  setting.belief_inverse_temperature = static_cast<float>(text.belief_inverse_temperature);
   *on_host(plan_.more.settings) = setting;
   *on_host(plan_.more_rows) = input;
   hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
@@ -295,7 +296,7 @@ DrawnChildren CudaSampler::more(const DrawText& text, const DrawRow& row, TokenI
                 on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for({batches_, plan_.more.head, plan_.draw_mark, plan_.draw_finished, "drawing children"});
-  return children_of(*on_host(plan_.drawn_more), text.sharpness > 0.0,
+  return children_of(*on_host(plan_.drawn_more), text.belief_inverse_temperature > 0.0,
                      text.rule == AcceptanceRule::rejection);
 }
 

@@ -44,7 +44,7 @@ struct SamplingSetting {
   float inverse_temperature = 0.0f;  ///< 0: all mass on the argmax
   float least_weight = 0.0f;         ///< min-p, as a part of the largest weight; 0: off
   float penalty = 1.0f;
-  float sharpness = 0.0f;  ///< power of the moments of scores; 0: none are wanted
+  float belief_inverse_temperature = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
   AcceptanceRule rule = AcceptanceRule::rejection;
@@ -106,7 +106,7 @@ inline constexpr int drawn_children = 32;
 
 /// Over a row's tokens, or a slice's. (Without initialisers: it lies in shared memory, too.)
 struct RowSums {
-  PowerSums scores;  ///< where the setting has a sharpness
+  PowerSums scores;  ///< where the setting has an inverse temperature of beliefs
   float squares;     ///< of the probabilities, where children are sampled
 };
 
@@ -115,8 +115,9 @@ struct DrawnRow {
   DeviceChild children[drawn_children];
   std::int32_t argmax = -1;  ///< -1: the row has no finite logit
   std::int32_t unused = 0;
-  RowSums sums = {};                  ///< over the whole row
-  float scores[drawn_children] = {};  ///< of the children, where the setting has a sharpness
+  RowSums sums = {};  ///< over the whole row
+  float scores[drawn_children] =
+      {};  ///< of the children, where the setting has an inverse temperature of beliefs
 };
 
 /// What slices leave for whoever merges them.
