@@ -20,7 +20,7 @@ void BatchGrowth::begin(std::int32_t most) {
 
 std::int32_t BatchGrowth::nodes() const {
   std::int32_t nodes = 0;
-  for (const CostDrivenDyspec* const tree : trees_) nodes += tree->arena_.size();
+  for (const CostDrivenDyspec* const tree : trees_) nodes += tree->candidates_.size();
   return nodes;
 }
 
@@ -64,8 +64,8 @@ void BatchGrowth::cut(std::int32_t size) {
   for (const CostDrivenDyspec* const tree : trees_) {
     if (!tree->looks_) continue;
     const double weight = tree->limits_.weight;
-    for (std::size_t node = 1; node < tree->arena_.value.size(); ++node) {
-      values_.push_back(weight * tree->arena_.value[node]);
+    for (std::size_t node = 1; node < tree->candidates_.value.size(); ++node) {
+      values_.push_back(weight * tree->candidates_.value[node]);
     }
   }
   std::sort(values_.begin(), values_.end(), std::greater<>());
@@ -102,7 +102,7 @@ void BatchGrowth::plan(std::int32_t size) {
       }
     }
     GrowthPrior prior = tree->prior(tree->limits_);
-    prior.most -= tree->arena_.size();
+    prior.most -= tree->candidates_.size();
     priors_.push_back(prior);
   }
   plan_ = lookahead_.best(open_, priors_, size, most_, passes_);
@@ -138,7 +138,7 @@ std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
   };
   for (std::size_t t = 0; t < trees_.size(); ++t) {
     CostDrivenDyspec& tree = *trees_[t];
-    for (std::int32_t node = 0; tree.grows() && node < tree.arena_.nodes(); ++node) {
+    for (std::int32_t node = 0; tree.grows() && node < tree.candidates_.nodes(); ++node) {
       offer(tree, t, node);
       offer_proposal(tree, t, node);
     }
@@ -161,7 +161,7 @@ std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
       tree.take_proposal(next.node);
       ++drawn;
       offer_proposal(tree, next.tree, next.node);
-      offer_proposal(tree, next.tree, tree.arena_.size());
+      offer_proposal(tree, next.tree, tree.candidates_.size());
       continue;
     }
     if (tree.has_proposals() &&
@@ -171,7 +171,7 @@ std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
     }
     if (tree.draw(next.node)) {
       ++drawn;
-      offer_proposal(tree, next.tree, tree.arena_.size());
+      offer_proposal(tree, next.tree, tree.candidates_.size());
     }
     // Where it cannot look, a sibling waits: what follows may be worth more by then.
     if (tree.looks_) offer(tree, next.tree, next.node);

@@ -105,14 +105,14 @@ void BasicChildDrawer<Decisions>::exclude(std::int32_t node_id, TokenId token) {
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int32_t node_id) {
+void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& candidates, std::int32_t node_id) {
   const auto index = static_cast<std::size_t>(node_id);
   Node& node = nodes_[index];
-  const std::int32_t parent = arena.parent[index];
+  const std::int32_t parent = candidates.parent[index];
   node.key = parent < 0 ? root_node_key
                         : decide_.child_key(nodes_[static_cast<std::size_t>(parent)].key,
-                                            arena.rank[index]);
-  node.depth = arena.depth[index];
+                                            candidates.rank[index]);
+  node.depth = candidates.depth[index];
   node.summarised = true;
   const auto taken = taken_words(node);
   std::fill(taken.begin(), taken.end(), 0);
@@ -257,12 +257,12 @@ double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
 }
 
 template <typename Decisions>
-std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& arena,
+std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& candidates,
                                                              std::int32_t node_id,
                                                              std::int32_t rank) {
   const auto index = static_cast<std::size_t>(node_id);
   const bool ready = index < nodes_.size() && nodes_[index].ready;
-  if (ready && !nodes_[index].summarised) start_drawing(arena, node_id);
+  if (ready && !nodes_[index].summarised) start_drawing(candidates, node_id);
   if (!ready || nodes_[index].drawn != rank) {
     throw_failure(cat("child drawer: rank ", rank, " of node ", node_id,
                       " asked for before its distribution or its earlier ranks"));

@@ -36,7 +36,7 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 ///   drawer.begin(key, AcceptanceRule::rejection);
 ///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // evaluate()
 ///   drawer.ready(node);
-///   drawer.child(arena, node, rank);                                      // child()
+///   drawer.child(candidates, node, rank);                                      // child()
 ///   rule.judge(tree, target, drawer.distributions(), key, verdict);
 ///
 /// A child depends on its node's row, path of ranks and own rank alone, so it is the same in
@@ -67,7 +67,8 @@ class BasicChildDrawer {
   /// The child of a ready node with this sibling rank, or nullopt when D has no mass left: when
   /// every token of positive probability has been drawn. Ranks are asked for in order 0, 1, ...;
   /// never repeats a token, never returns one of probability 0.
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
+                                  std::int32_t rank);
 
   /// See DraftSource::exclude.
   void exclude(std::int32_t node, TokenId token);
@@ -98,7 +99,7 @@ class BasicChildDrawer {
   std::span<double> block_values(const Node& node);
   std::span<std::uint64_t> taken_words(const Node& node);
   std::span<const float> noise_of(const Node& node);
-  void start_drawing(const TokenTree& arena, std::int32_t node_id);
+  void start_drawing(const TokenTree& candidates, std::int32_t node_id);
   void take(Node& node, std::span<const float> probs, TokenId token);
   double score(const Node& node, std::size_t token, double prob);
   void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,

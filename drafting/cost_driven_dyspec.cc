@@ -50,7 +50,7 @@ void CostDrivenDyspec::propose(DraftSource& source) {
 }
 
 void CostDrivenDyspec::take(DraftSource& source) {
-  const bool first = arena_.size() == 0;
+  const bool first = candidates_.size() == 0;
   source_ = nullptr;
   for (const std::int32_t node : wanted_) {
     open_[static_cast<std::size_t>(node)].passes = 0;
@@ -66,11 +66,11 @@ void CostDrivenDyspec::take(DraftSource& source) {
 void CostDrivenDyspec::finish(TokenTree& tree) {
   if (!looks_) return DraftPolicy::finish(tree);
   kept_.clear();
-  for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
-    const double value = limits_.weight * arena_.value[static_cast<std::size_t>(node)];
+  for (std::int32_t node = 1; node < candidates_.nodes(); ++node) {
+    const double value = limits_.weight * candidates_.value[static_cast<std::size_t>(node)];
     if (value >= group().least_kept_) kept_.push_back(node);
   }
-  part_.copy(arena_, kept_, tree);
+  part_.copy(candidates_, kept_, tree);
 }
 
 // What is expected of a node's next child.
@@ -87,7 +87,7 @@ void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
   } else if (at.passes > 0) {
     at.value = at.reach * calibration_.position(at.rank, at.depth);
   } else if (looks_) {
-    if (!seen_[n]) seen_[n] = source.child(arena_, node, children(node));
+    if (!seen_[n]) seen_[n] = source.child(candidates_, node, children(node));
     if (seen_[n]) at.value = limits_.weight * values_.child(node, at.rank, *seen_[n]);
   } else {
     const double share = source.expected_share(node);
@@ -99,7 +99,7 @@ void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
 
 void CostDrivenDyspec::revalue_proposal(std::int32_t node) {
   const auto n = static_cast<std::size_t>(node);
-  const auto found = limits_.proposer->next(arena_, node, seen_[n] ? seen_[n]->token : -1);
+  const auto found = limits_.proposer->next(candidates_, node, seen_[n] ? seen_[n]->token : -1);
   if (!found) return;
   const OpenPosition& at = open_[n];
   proposals_[n] = found->token;
@@ -117,20 +117,20 @@ void CostDrivenDyspec::take_proposal(std::int32_t parent) {
   const auto p = static_cast<std::size_t>(parent);
   const TokenId token = proposals_[p];
   const OpenPosition at = proposed_[p];
-  arena_.add_certain(parent, token, children(parent), at.value / limits_.weight,
-                     at.reach > 0.0 ? at.value / at.reach : 0.0);
+  candidates_.add_certain(parent, token, children(parent), at.value / limits_.weight,
+                          at.reach > 0.0 ? at.value / at.reach : 0.0);
   source_->exclude(parent, token);
   added(parent, *source_);
 }
 
-// The arena's last node, a child of `parent`, takes its place among open positions.
+// The last candidate, a child of `parent`, takes its place among open positions.
 void CostDrivenDyspec::added(std::int32_t parent, DraftSource& source) {
-  values_.added(arena_);
+  values_.added(candidates_);
   open_.push_back({0.0, 0.0, open_[static_cast<std::size_t>(parent)].depth + 1, 0, 1});
   seen_.emplace_back();
   proposed_.emplace_back();
   proposals_.push_back(-1);
-  revalue(arena_.size(), source);
+  revalue(candidates_.size(), source);
   revalue(parent, source);
 }
 
@@ -143,7 +143,7 @@ void CostDrivenDyspec::want(std::int32_t node) {
   const auto at = std::lower_bound(wanted_.begin(), wanted_.end(), node);
   if (at != wanted_.end() && *at == node) return;
   wanted_.insert(at, node);
-  const std::int32_t parent = arena_.parent[static_cast<std::size_t>(node)];
+  const std::int32_t parent = candidates_.parent[static_cast<std::size_t>(node)];
   if (parent >= 0 && open_[static_cast<std::size_t>(parent)].passes > 0) want(parent);
 }
 
@@ -152,13 +152,13 @@ bool CostDrivenDyspec::draw(std::int32_t parent, DraftSource& source) {
   const auto p = static_cast<std::size_t>(parent);
   const OpenPosition at = open_[p];
   const auto drawn = looks_ ? std::exchange(seen_[p], std::nullopt)
-                            : source.child(arena_, parent, children(parent));
+                            : source.child(candidates_, parent, children(parent));
   if (!drawn) {
     open_[p].value = 0.0;
     return false;
   }
-  arena_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.weight,
-             drawn->belief, drawn->uniform);
+  candidates_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.weight,
+                  drawn->belief, drawn->uniform);
   ++open_[p].rank;
   added(parent, source);
   return true;

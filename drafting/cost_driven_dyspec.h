@@ -44,7 +44,7 @@ class CostDrivenDyspec final : public DraftPolicy {
 
   BatchGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
   bool grows() const { return source_ != nullptr; }
-  bool has_room() const { return arena_.size() < limits_.max_size; }
+  bool has_room() const { return candidates_.size() < limits_.max_size; }
   void revalue(std::int32_t node, DraftSource& source);
   void revalue_proposal(std::int32_t node);
   bool draw(std::int32_t parent, DraftSource& source);

@@ -79,18 +79,18 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   /// Appends a pass's rows, those of the text of this number.
-  void stage(const TokenTree& arena, std::span<const std::int32_t> nodes, std::int32_t text,
+  void stage(const TokenTree& candidates, std::span<const std::int32_t> nodes, std::int32_t text,
              std::vector<DrawRow>& rows) {
-    nodes_.resize(std::max(nodes_.size(), arena.token.size()));
+    nodes_.resize(std::max(nodes_.size(), candidates.token.size()));
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       Node& node = nodes_[n];
       node.store = store_.take();
-      node.key = arena.parent[n] < 0
+      node.key = candidates.parent[n] < 0
                      ? root_node_key
-                     : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
-                                      arena.rank[n]);
-      node.depth = arena.depth[n];
+                     : child_node_key(nodes_[static_cast<std::size_t>(candidates.parent[n])].key,
+                                      candidates.rank[n]);
+      node.depth = candidates.depth[n];
       node.drawn = node.next = 0;
       for (const Excluded& other : excluded_) {
         if (other.node == id) ++node.drawn;
@@ -100,7 +100,7 @@ class DeviceDraftSampler final : public DraftSampler {
       node.scores.clear();
       rows.push_back({node.store, id, node.depth, node.key, text});
     }
-    update_penalty(arena);
+    update_penalty(candidates);
   }
   const DrawText& text() const { return text_; }
 
@@ -124,7 +124,7 @@ class DeviceDraftSampler final : public DraftSampler {
 
   // Noise is by token: without the excluded ones, the list is in the order in which the others
   // would have been drawn from what D has beside them.
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t id,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t id,
                                   std::int32_t rank) override {
     Node& node = nodes_.at(static_cast<std::size_t>(id));
     if (rank != node.drawn) {
@@ -133,7 +133,7 @@ class DeviceDraftSampler final : public DraftSampler {
     }
     for (;; ++node.next) {
       if (node.next >= node.children.size() && !node.exhausted) {
-        update_penalty(arena);
+        update_penalty(candidates);
         note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
       }
       if (node.next >= node.children.size()) return std::nullopt;
@@ -217,8 +217,8 @@ class DeviceDraftSampler final : public DraftSampler {
     return uniform(RandomStream::accept, key, node_key, rank);
   }
 
-  void update_penalty(const TokenTree& arena) {
-    penalty_ = {state_->counts.counts(), arena.token, arena.parent};
+  void update_penalty(const TokenTree& candidates) {
+    penalty_ = {state_->counts.counts(), candidates.token, candidates.parent};
     text_.penalty = text_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
   }
 
@@ -240,7 +240,7 @@ class DeviceDraftSampler final : public DraftSampler {
   SequenceState* state_ = nullptr;
   DrawText text_;
   PenaltyText penalty_;
-  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Node> nodes_;  ///< by candidate
   std::vector<Excluded> excluded_;
 };
 
@@ -258,7 +258,7 @@ class DeviceDraftSampling final : public DraftSampling {
     rows_.clear();
     for (const SampledNodes& tree : trees) {
       DeviceDraftSampler& sampler = of(tree);
-      sampler.stage(*tree.arena, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
+      sampler.stage(*tree.candidates, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
       texts_.push_back(sampler.text());
     }
     sampler_.stage_draw({texts_, rows_});

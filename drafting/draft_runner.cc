@@ -28,8 +28,8 @@ bool is_root(std::span<const std::int32_t> nodes) { return nodes.size() == 1 && 
 DraftStep::DraftStep(DraftRunner& runner)
     : runner_(runner), sampler_(runner.sampling_->make()), slots_(&runner.pool_) {}
 
-void DraftStep::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
-  const DraftRunner::StepNodes wanted{this, &arena, nodes};
+void DraftStep::evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) {
+  const DraftRunner::StepNodes wanted{this, &candidates, nodes};
   runner_.evaluate({&wanted, 1});
 }
 
@@ -55,9 +55,9 @@ auto DraftStep::timed(const Call& call) {
   return call();
 }
 
-std::optional<DrawnChild> DraftStep::child(const TokenTree& arena, std::int32_t node,
+std::optional<DrawnChild> DraftStep::child(const TokenTree& candidates, std::int32_t node,
                                            std::int32_t rank) {
-  std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(arena, node, rank); });
+  std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(candidates, node, rank); });
   if (drawn && !uniforms_judge_) drawn->uniform = -1.0f;
   return drawn;
 }
@@ -68,9 +68,9 @@ double DraftStep::expected_share(std::int32_t node) {
 
 void DraftStep::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
   for (const std::int32_t node : path) {
-    const auto source = static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)]);
-    if (source >= slot_index_.size() || slot_index_[source] < 0) break;
-    state_->draft_slots.keep(slots_, slot_index_[source]);
+    const auto candidate = static_cast<std::size_t>(tree.candidate[static_cast<std::size_t>(node)]);
+    if (candidate >= slot_index_.size() || slot_index_[candidate] < 0) break;
+    state_->draft_slots.keep(slots_, slot_index_[candidate]);
   }
 }
 
@@ -165,7 +165,7 @@ void DraftRunner::evaluate(std::span<const GrowingText> texts) {
   for (const GrowingText& text : texts) {
     if (text.wanted().empty()) continue;
     wanted_.push_back(
-        {static_cast<DraftStep*>(&text.source), &text.policy.growth().arena, text.wanted()});
+        {static_cast<DraftStep*>(&text.source), &text.policy.growth().candidates, text.wanted()});
   }
   evaluate(wanted_);
 }
@@ -308,14 +308,14 @@ void DraftRunner::queue_root(const StepNodes& wanted) {
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   logit_rows_.push_back(first + rows - 1);
-  sampled_.push_back({step.sampler_.get(), wanted.arena, wanted.nodes});
+  sampled_.push_back({step.sampler_.get(), wanted.candidates, wanted.nodes});
 }
 
 void DraftRunner::queue_nodes(const StepNodes& wanted) {
   DraftStep& step = *wanted.step;
-  const TokenTree& arena = *wanted.arena;
-  step.slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
-  order_rows(step, arena, wanted.nodes);
+  const TokenTree& candidates = *wanted.candidates;
+  step.slot_index_.resize(static_cast<std::size_t>(candidates.nodes()), -1);
+  order_rows(step, candidates, wanted.nodes);
   const std::int32_t count = static_cast<std::int32_t>(wanted.nodes.size()),
                      before = step.slots_.size() - count;
   for (std::int32_t i = 0; i < count; ++i) {
@@ -336,21 +336,21 @@ void DraftRunner::queue_nodes(const StepNodes& wanted) {
     const std::int32_t index = step.slot_index_[node];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(index), 1),
                          first + new_before_[row], first + new_before_[past], index < before,
-                         prefix - 1 + arena.depth[node]});
+                         prefix - 1 + candidates.depth[node]});
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   for (const std::int32_t id : step.rows_) {
     const auto node = static_cast<std::size_t>(id);
     logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
-    tokens_.push_back(arena.token[node]);
-    positions_.push_back(prefix - 1 + arena.depth[node]);
+    tokens_.push_back(candidates.token[node]);
+    positions_.push_back(prefix - 1 + candidates.depth[node]);
   }
-  sampled_.push_back({step.sampler_.get(), &arena, step.rows_});
+  sampled_.push_back({step.sampler_.get(), &candidates, step.rows_});
 }
 
 // Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
-// one run of the new rows. The arena's other nodes, which are many, have no part in it.
-void DraftRunner::order_rows(DraftStep& step, const TokenTree& arena,
+// one run of the new rows. Other candidates, which are many, have no part in it.
+void DraftRunner::order_rows(DraftStep& step, const TokenTree& candidates,
                              std::span<const std::int32_t> nodes) {
   kv_nodes_.assign(1, 0);
   kv_nodes_.insert(kv_nodes_.end(), step.evaluated_.begin(), step.evaluated_.end());
@@ -359,13 +359,14 @@ void DraftRunner::order_rows(DraftStep& step, const TokenTree& arena,
     std::sort(kv_nodes_.begin(), kv_nodes_.end());
   }
   // Parents are evaluated before their children.
-  place_of_node_.resize(std::max(place_of_node_.size(), static_cast<std::size_t>(arena.nodes())));
+  place_of_node_.resize(
+      std::max(place_of_node_.size(), static_cast<std::size_t>(candidates.nodes())));
   kv_parent_.assign(1, -1);
   place_of_node_[0] = 0;
   for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
     const auto node = static_cast<std::size_t>(kv_nodes_[i]);
     place_of_node_[node] = static_cast<std::int32_t>(i);
-    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(arena.parent[node])]);
+    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(candidates.parent[node])]);
   }
   order_.assign(kv_parent_);
 

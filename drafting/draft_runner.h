@@ -28,10 +28,10 @@ class DraftStep final : public TextDraft {
   explicit DraftStep(DraftRunner& runner);
 
   using TextDraft::evaluate;
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override;
   void forget(std::span<const std::int32_t> nodes) override;
   void exclude(std::int32_t node, TokenId token) override { sampler_->exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
   double expected_share(std::int32_t node) override;
   const DraftSampler& sampler() const { return *sampler_; }
@@ -56,8 +56,8 @@ class DraftStep final : public TextDraft {
   bool uniforms_judge_ = true;
   std::int32_t root_before_ = -1;         ///< own KV tokens before the root's pass, while it runs
   KvSlots slots_;                         ///< of evaluated nodes
-  std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
-  std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
+  std::vector<std::int32_t> slot_index_;  ///< in slots_, by candidate; -1: not evaluated
+  std::vector<std::int32_t> evaluated_;   ///< candidates with a slot, the root excluded
   std::vector<std::int32_t> rows_;        ///< nodes of the pass at hand, in depth-first order
   std::int64_t passes_ = 0;
   StepSeconds seconds_;
@@ -93,7 +93,7 @@ class DraftRunner final : public DraftPasses {
   /// Nodes of a step's tree, whose children are to be drawn. Their parents were evaluated before.
   struct StepNodes {
     DraftStep* step = nullptr;
-    const TokenTree* arena = nullptr;
+    const TokenTree* candidates = nullptr;
     std::span<const std::int32_t> nodes;
   };
   /// Evaluates nodes of different steps in as few passes as they fit. Throws Error(failure) where
@@ -128,7 +128,8 @@ class DraftRunner final : public DraftPasses {
   void take_slots(const StepNodes& wanted);
   void queue_root(const StepNodes& wanted);
   void queue_nodes(const StepNodes& wanted);
-  void order_rows(DraftStep& step, const TokenTree& arena, std::span<const std::int32_t> nodes);
+  void order_rows(DraftStep& step, const TokenTree& candidates,
+                  std::span<const std::int32_t> nodes);
   std::size_t run_pass(std::span<const StepNodes> wanted);
 
   Model& model_;
@@ -140,7 +141,7 @@ class DraftRunner final : public DraftPasses {
   std::vector<DraftStep*> free_steps_;             ///< of these
   std::int64_t passes_ = 0;
   // Scratch of evaluate().
-  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by arena node
+  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by candidate
   std::vector<std::int32_t> kv_parent_;  ///< by place among these
   std::vector<std::int32_t> place_of_node_;
   TreeOrder order_;                       ///< of these

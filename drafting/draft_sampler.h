@@ -33,7 +33,7 @@ class DraftSampler : public DraftEvidence {
   /// See DraftSource::exclude.
   virtual void exclude(std::int32_t node, TokenId token) = 0;
   /// See DraftSource::child.
-  virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  virtual std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                           std::int32_t rank) = 0;
   /// See DraftSource::expected_share.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
@@ -45,7 +45,7 @@ class DraftSampler : public DraftEvidence {
 /// One growing tree's nodes among a pass's logit rows.
 struct SampledNodes {
   DraftSampler* sampler = nullptr;
-  const TokenTree* arena = nullptr;
+  const TokenTree* candidates = nullptr;
   std::span<const std::int32_t> nodes;
 };
 

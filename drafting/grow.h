@@ -37,9 +37,9 @@ class DraftPasses {
 class TextDraft : public DraftSource, public DraftPasses {
  public:
   void evaluate(std::span<const GrowingText> texts) final {
-    evaluate(texts[0].policy.growth().arena, texts[0].wanted());
+    evaluate(texts[0].policy.growth().candidates, texts[0].wanted());
   }
-  virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
+  virtual void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) = 0;
 };
 
 /// Grows the texts' trees, in as many rounds as the one that takes most has by itself. Each is

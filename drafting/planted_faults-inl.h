@@ -82,8 +82,9 @@ class FaultyChildDrawer {
     drawer_.ready(node);
   }
   void exclude(std::int32_t node, TokenId token) { drawer_.exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank) {
-    return drawer_.child(arena, node, rank);
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
+                                  std::int32_t rank) {
+    return drawer_.child(candidates, node, rank);
   }
   double expected_share(std::int32_t node) { return drawer_.expected_share(node); }
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) {

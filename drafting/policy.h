@@ -31,7 +31,7 @@ struct GrowthLimits {
 
 /// A tree between two rounds.
 struct Growth {
-  const TokenTree& arena;                ///< every node drawn, whether it stays or not
+  const TokenTree& candidates;           ///< every node drawn, whether it stays or not
   std::span<const std::int32_t> wanted;  ///< to be evaluated next; none: the tree is finished
 };
 
@@ -51,15 +51,15 @@ class DraftPolicy {
   /// After begin() with a proposer: draws what needs no pass. `source` lasts as long as the tree.
   virtual void propose(DraftSource& /*source*/) {}
   /// Good until the next call of begin(), propose() or take().
-  virtual Growth growth() const { return {arena_, wanted_}; }
+  virtual Growth growth() const { return {candidates_, wanted_}; }
   /// The nodes wanted have been evaluated.
   virtual void take(DraftSource& source) = 0;
-  /// The finished tree: the arena, unless a policy keeps a part of it.
-  virtual void finish(TokenTree& tree) { tree = arena_; }
+  /// The finished tree: all candidates, unless a policy keeps a part of it.
+  virtual void finish(TokenTree& tree) { tree = candidates_; }
 
  protected:
   GrowthLimits limits_;
-  TokenTree arena_;
+  TokenTree candidates_;
   std::vector<std::int32_t> wanted_;
 };
 

@@ -43,9 +43,9 @@ class SpecinferPolicy final : public DraftPolicy {
       wanted_.clear();
     }
     for (const std::int32_t node : wanted_) {
-      if (arena_.size() + static_cast<std::int64_t>(open_.size()) >= limits_.max_size) break;
+      if (candidates_.size() + static_cast<std::int64_t>(open_.size()) >= limits_.max_size) break;
       const auto i = static_cast<std::size_t>(node);
-      const double value = std::min(arena_.path_prob[i], arena_.value[i]);
+      const double value = std::min(candidates_.path_prob[i], candidates_.value[i]);
       if (admits(value)) open_.push_back({node, value, 0.0});
     }
     wanted_.clear();
@@ -55,15 +55,16 @@ class SpecinferPolicy final : public DraftPolicy {
   // The child of this rank of every open node. Closes nodes that get no more.
   void draw_rank(DraftSource& source, std::int32_t rank) {
     for (Open& open : open_) {
-      const auto drawn =
-          arena_.size() < limits_.max_size ? source.child(arena_, open.node, rank) : std::nullopt;
+      const auto drawn = candidates_.size() < limits_.max_size
+                             ? source.child(candidates_, open.node, rank)
+                             : std::nullopt;
       if (!drawn) {
         open.value = 0.0;
         continue;
       }
-      wanted_.push_back(arena_.add(open.node, drawn->token, rank, drawn->prob, open.value));
+      wanted_.push_back(candidates_.add(open.node, drawn->token, rank, drawn->prob, open.value));
       open.drawn += static_cast<double>(drawn->prob);
-      const double parent_prob = arena_.path_prob[static_cast<std::size_t>(open.node)];
+      const double parent_prob = candidates_.path_prob[static_cast<std::size_t>(open.node)];
       open.value = std::min(open.value, parent_prob * std::max(0.0, 1.0 - open.drawn));
     }
     std::erase_if(open_, [&](const Open& open) { return !admits(open.value); });

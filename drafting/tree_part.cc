@@ -11,7 +11,7 @@ void TreePart::copy(const TokenTree& whole, std::span<const std::int32_t> nodes,
     const auto parent = static_cast<std::size_t>(whole.parent[i]);
     index_[i] = part.add(index_[parent], whole.token[i], children_[parent]++, whole.draft_prob[i],
                          whole.value[i], whole.belief[i], whole.uniform[i]);
-    part.source.back() = whole.source[i];
+    part.candidate.back() = whole.candidate[i];
     part.origin.back() = whole.origin[i];
   }
 }

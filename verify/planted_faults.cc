@@ -16,13 +16,13 @@ void OrderLost::judge(const TokenTree& tree, TargetSource& target, const Distrib
   });
   TokenTree sorted;
   sorted.reset(tree.token[0]);
-  sorted.source[0] = tree.source[0];
+  sorted.candidate[0] = tree.candidate[0];
   for (std::size_t at = 1; at < nodes; ++at) {
     const auto i = static_cast<std::size_t>(order[at]);
     place[i] = static_cast<std::int32_t>(at);
     sorted.add(place[static_cast<std::size_t>(tree.parent[i])], tree.token[i], tree.rank[i],
                tree.draft_prob[i], tree.value[i]);
-    sorted.source.back() = tree.source[i];
+    sorted.candidate.back() = tree.candidate[i];
     sorted.origin.back() = tree.origin[i];
   }
   class Sorted final : public TargetSource {

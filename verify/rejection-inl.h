@@ -53,9 +53,9 @@ class RejectionVerifier final : public Verifier {
       return -1;
     }
     // A node whose children all came from no distribution may have no D: scale stays 0.
-    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
-    const bool has_draft = draft.has(source);
-    const std::span<const float> draft_probs = has_draft ? draft.row(source) : target_probs;
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(node)];
+    const bool has_draft = draft.has(candidate);
+    const std::span<const float> draft_probs = has_draft ? draft.row(candidate) : target_probs;
     Node state;
     for (std::uint64_t rank = 0; child >= 0; child = links_.next_sibling(child), ++rank) {
       const auto token = static_cast<std::size_t>(tree.token[static_cast<std::size_t>(child)]);

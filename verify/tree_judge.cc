@@ -131,7 +131,7 @@ class DeviceJudge final : public TreeJudge {
       if (parent < 0) continue;
       std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_.back())];
       if (of_parent < 0 && text.draft != nullptr) {
-        of_parent = text.draft->store_row(tree.source[static_cast<std::size_t>(parent)]);
+        of_parent = text.draft->store_row(tree.candidate[static_cast<std::size_t>(parent)]);
       }
     }
   }

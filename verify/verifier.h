@@ -35,7 +35,7 @@ class Verifier {
  public:
   virtual ~Verifier() = default;
   virtual std::string name() const = 0;
-  /// `draft` holds D of every node with children, at row tree.source[node].
+  /// `draft` holds D of every node with children, at row tree.candidate[node].
   virtual void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
                      const StepKey& key, Verdict& verdict) = 0;
 };

@@ -16,7 +16,7 @@ void TokenTree::reset(TokenId root_token) {
   uniform.assign(1, -1.0f);
   path_prob.assign(1, 1.0);
   value.assign(1, 1.0);
-  source.assign(1, 0);
+  candidate.assign(1, 0);
   origin.assign(1, Origin::model);
 }
 
@@ -31,7 +31,7 @@ void TokenTree::reserve(std::int32_t nodes_wanted) {
   uniform.reserve(n);
   path_prob.reserve(n);
   value.reserve(n);
-  source.reserve(n);
+  candidate.reserve(n);
   origin.reserve(n);
 }
 
@@ -49,7 +49,7 @@ std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::i
   uniform.push_back(judged_by);
   path_prob.push_back(path_prob[p] * static_cast<double>(probability));
   value.push_back(position_value);
-  source.push_back(node);
+  candidate.push_back(node);
   origin.push_back(Origin::model);
   return node;
 }
@@ -75,7 +75,7 @@ void TokenTree::validate(std::int32_t vocab_size) const {
   if (n == 0) broken(0, "the root is missing");
   if (parent.size() != n || depth.size() != n || rank.size() != n || draft_prob.size() != n ||
       belief.size() != n || uniform.size() != n || path_prob.size() != n || value.size() != n ||
-      source.size() != n || origin.size() != n) {
+      candidate.size() != n || origin.size() != n) {
     broken(0, "arrays differ in length");
   }
   if (parent[0] != -1 || depth[0] != 0) broken(0, "the root has a parent or a depth");

@@ -25,8 +25,9 @@ struct TokenTree {
   std::vector<float> uniform;        ///< number that will judge it; below 0: not known
   std::vector<double> path_prob;     ///< w: product of draft_prob along the path
   std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
-  std::vector<std::int32_t> source;  ///< node id under which the draft evaluated it
-  std::vector<Origin> origin;        ///< model for the root
+  std::vector<std::int32_t>
+      candidate;               ///< index in the candidate tree, by which the draft evaluated it
+  std::vector<Origin> origin;  ///< model for the root
 
   /// Nodes, the root included: rows of the verify pass.
   std::int32_t nodes() const { return static_cast<std::int32_t>(token.size()); }
@@ -37,8 +38,8 @@ struct TokenTree {
   void reset(TokenId root_token);
   /// Room for `nodes` nodes, root included, so that adding does not allocate.
   void reserve(std::int32_t nodes);
-  /// Appends a node and returns its index; source is the index itself. Below 0, `believed` is the
-  /// probability.
+  /// Appends a node and returns its index; `candidate` is the index itself. Below 0, `believed` is
+  /// the probability.
   std::int32_t add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
                    float probability, double position_value, float believed = -1.0f,
                    float judged_by = -1.0f);

@@ -224,8 +224,8 @@ void Speculator::learn_belief(const TokenTree& tree, const Verdict& verdict,
     const bool last = i == verdict.path.size();
     const TokenId token =
         last ? verdict.bonus : tree.token[static_cast<std::size_t>(verdict.path[i])];
-    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
-    if (const auto seen = sampler.evidence(source, token)) belief_->observe(*seen);
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(node)];
+    if (const auto seen = sampler.evidence(candidate, token)) belief_->observe(*seen);
     if (!last) node = verdict.path[i];
   }
   setting_.inverse_temperature = belief_->inverse_temperature();

@@ -28,7 +28,7 @@ struct StepView {
   const TokenTree& tree;       ///< the root alone where the step was plain
   const Verdict& verdict;
   TargetRows& target;         ///< holds the pass over `tree`
-  const DraftSampler* draft;  ///< D by TokenTree::source; null where the step was plain
+  const DraftSampler* draft;  ///< D by TokenTree::candidate; null where the step was plain
   const SamplingParams& target_params;
   const SamplingParams& draft_params;
   const StepKey& key;

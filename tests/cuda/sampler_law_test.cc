@@ -136,7 +136,7 @@ class SamplerLaw : public testing::SamplerTest {
     std::vector<TokenId> out;
     std::vector<std::int32_t> counts = std::vector<std::int32_t>(vocab, 0);
     StepKey key;
-    Tree arena;  ///< nodes drawn from
+    Tree candidates;  ///< nodes drawn from
     Tree tree;
     std::int32_t store = 0;  ///< first of its rows there
     std::vector<DrawRow> rows;
@@ -160,7 +160,7 @@ class SamplerLaw : public testing::SamplerTest {
   void draw_rows(const Models& models, const Setting& setting, std::vector<Text>& live) {
     std::vector<PenaltyText> penalties;
     for (const Text& text : live) {
-      penalties.push_back({text.counts, text.arena.token, text.arena.parent});
+      penalties.push_back({text.counts, text.candidates.token, text.candidates.parent});
     }
     std::vector<DrawText> draws;
     std::vector<DrawRow> rows;
@@ -170,7 +170,7 @@ class SamplerLaw : public testing::SamplerTest {
       for (DrawRow row : live[t].rows) {
         row.text = static_cast<std::int32_t>(t);
         rows.push_back(row);
-        last.push_back(live[t].arena.token[index_of(row.node)]);
+        last.push_back(live[t].candidates.token[index_of(row.node)]);
       }
     }
     upload(*draft_logits_, models.draft, last);
@@ -185,8 +185,8 @@ class SamplerLaw : public testing::SamplerTest {
 
   void grow(const Models& models, const Setting& setting, std::vector<Text>& live) {
     for (Text& text : live) {
-      text.arena = {};
-      text.arena.add(text.root(), -1, 0, text.store);
+      text.candidates = {};
+      text.candidates.add(text.root(), -1, 0, text.store);
       text.rows = {{text.store, 0, 0, root_node_key}};
     }
     draw_rows(models, setting, live);
@@ -196,7 +196,7 @@ class SamplerLaw : public testing::SamplerTest {
       text.rows.clear();
       for (std::int32_t rank = 0; rank < 2 && index_of(rank) < top.size(); ++rank) {
         const std::int32_t stored = text.store + rank + 1;
-        const std::int32_t node = text.arena.add(top[index_of(rank)].token, 0, rank, stored);
+        const std::int32_t node = text.candidates.add(top[index_of(rank)].token, 0, rank, stored);
         text.rows.push_back({stored, node, 1, child_node_key(root_node_key, rank)});
       }
     }

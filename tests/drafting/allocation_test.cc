@@ -26,9 +26,9 @@ class LogitsSource final : public TextDraft {
     // The rows of a step's positions are shared noise: kept, or computed in place.
     drawer_.begin(key, draw);
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) {
-      const auto token = static_cast<double>(arena.token[static_cast<std::size_t>(node)]);
+      const auto token = static_cast<double>(candidates.token[static_cast<std::size_t>(node)]);
       for (std::size_t i = 0; i < logits_.size(); ++i) {
         logits_[i] = static_cast<float>(4.0 * std::sin((token + 1.0) * static_cast<double>(i)));
       }
@@ -36,9 +36,9 @@ class LogitsSource final : public TextDraft {
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   SamplingParams params{0.7};
 

@@ -186,7 +186,7 @@ class DraftBatches : public ::testing::TestWithParam<Backend> {
   void expect_equal(const TokenTree& together, const TokenTree& alone) {
     ASSERT_EQ(together.token, alone.token);
     EXPECT_EQ(together.parent, alone.parent);
-    EXPECT_EQ(together.source, alone.source);
+    EXPECT_EQ(together.candidate, alone.candidate);
     const double tolerance = std::string(GetParam().name) == "naive" ? 0.0 : 1e-5;
     for (std::size_t n = 0; n < alone.token.size(); ++n) {
       EXPECT_NEAR(together.draft_prob[n], alone.draft_prob[n], tolerance);

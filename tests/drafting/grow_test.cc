@@ -87,7 +87,7 @@ class Together final : public DraftPasses {
     for (std::size_t i = 0; i < texts.size(); ++i) {
       const std::span<const std::int32_t> wanted = texts[i].wanted();
       rows += wanted.size();
-      if (!wanted.empty()) drafts_[i]->evaluate(texts[i].policy.growth().arena, wanted);
+      if (!wanted.empty()) drafts_[i]->evaluate(texts[i].policy.growth().candidates, wanted);
     }
     EXPECT_GT(rows, 0u);
   }
@@ -105,7 +105,7 @@ void expect_equal(const TokenTree& a, const TokenTree& b, const std::string& nam
   EXPECT_EQ(a.belief, b.belief) << name;
   EXPECT_EQ(a.uniform, b.uniform) << name;
   EXPECT_EQ(a.value, b.value) << name;
-  EXPECT_EQ(a.source, b.source) << name;
+  EXPECT_EQ(a.candidate, b.candidate) << name;
 }
 
 // Texts that share passes.

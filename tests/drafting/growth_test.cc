@@ -90,7 +90,7 @@ class TableSource final : public TextDraft {
         drawer_(static_cast<std::int64_t>(vocab), noise_) {
     drawer_.begin(key, AcceptanceRule::rejection);
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     ++passes;
     std::set<std::int32_t> distinct(nodes.begin(), nodes.end());
     EXPECT_EQ(distinct.size(), nodes.size());
@@ -98,21 +98,21 @@ class TableSource final : public TextDraft {
     for (const std::int32_t node : nodes) {
       EXPECT_TRUE(evaluated.insert(node).second);
       if (node > 0) {
-        EXPECT_TRUE(evaluated.count(arena.parent[static_cast<std::size_t>(node)]));
+        EXPECT_TRUE(evaluated.count(candidates.parent[static_cast<std::size_t>(node)]));
       }
       std::vector<TokenId> path;
-      for (std::int32_t n = node; n > 0; n = arena.parent[static_cast<std::size_t>(n)]) {
-        path.insert(path.begin(), arena.token[static_cast<std::size_t>(n)]);
+      for (std::int32_t n = node; n > 0; n = candidates.parent[static_cast<std::size_t>(n)]) {
+        path.insert(path.begin(), candidates.token[static_cast<std::size_t>(n)]);
       }
       const std::vector<float> row = draft_(path);
       std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
     ++draws;
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   std::int32_t passes = 0;
   std::int64_t draws = 0;

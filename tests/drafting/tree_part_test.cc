@@ -15,7 +15,7 @@ TEST(TreePart, LeavesNoGaps) {
   whole.add(0, 3, 2, 0.125f, 0.25);
   whole.add(3, 4, 0, 0.5f, 0.125);
   whole.add(2, 6, 0, 1.0f, 0.5);
-  whole.source = {0, 10, 20, 30, 40, 50};
+  whole.candidate = {0, 10, 20, 30, 40, 50};
   TreePart copier;
   TokenTree part;
   const std::vector<std::int32_t> nodes = {2, 5, 3, 4};
@@ -25,7 +25,7 @@ TEST(TreePart, LeavesNoGaps) {
     EXPECT_EQ(part.token, (std::vector<TokenId>{5, 2, 6, 3, 4}));
     EXPECT_EQ(part.parent, (std::vector<std::int32_t>{-1, 0, 1, 0, 3}));
     EXPECT_EQ(part.rank, (std::vector<std::int32_t>{0, 0, 0, 1, 0}));
-    EXPECT_EQ(part.source, (std::vector<std::int32_t>{0, 20, 50, 30, 40}));
+    EXPECT_EQ(part.candidate, (std::vector<std::int32_t>{0, 20, 50, 30, 40}));
     EXPECT_EQ(part.draft_prob, (std::vector<float>{1.0f, 0.25f, 1.0f, 0.125f, 0.5f}));
     EXPECT_EQ(part.belief, (std::vector<float>{1.0f, 0.75f, 1.0f, 0.125f, 0.5f}));
     EXPECT_EQ(part.uniform[1], 0.125f);

@@ -567,7 +567,7 @@ JudgedTree judged_tree(const StepView& view) {
     const bool has_children =
         std::find(tree.parent.begin(), tree.parent.end(), node) != tree.parent.end();
     judged.draft.push_back(has_children ? law_of(view.draft->distributions()->row(
-                                              tree.source[static_cast<std::size_t>(node)]))
+                                              tree.candidate[static_cast<std::size_t>(node)]))
                                         : Law{});
   }
   return judged;

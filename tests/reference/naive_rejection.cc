@@ -61,7 +61,7 @@ class NaiveRejectionVerifier final : public Verifier {
       const auto i = static_cast<std::size_t>(child);
       if (tree.parent[i] != node) continue;
       if (draft.empty()) {
-        const auto row = table.row(tree.source[static_cast<std::size_t>(node)]);
+        const auto row = table.row(tree.candidate[static_cast<std::size_t>(node)]);
         draft.assign(row.begin(), row.end());
       }
       const auto token = static_cast<std::size_t>(tree.token[i]);

@@ -145,17 +145,17 @@ class TabularGenerator::Source final : public TextDraft {
     drawer_.begin(key, draw);
     before_root_ = before_root;
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) {
-      const auto [previous, last] = context(arena, node, before_root_);
+      const auto [previous, last] = context(candidates, node, before_root_);
       std::copy_n(rows_.data() + row_of(vocab_, previous, last), vocab_,
                   drawer_.prepare(node).begin());
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   const DistributionTable& distributions() const { return drawer_.distributions(); }
 

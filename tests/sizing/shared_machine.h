@@ -222,7 +222,7 @@ class SharedMachine {
       for (std::size_t i = 0; i < growing.size(); ++i) {
         const std::span<const std::int32_t> wanted = growing[i].wanted();
         if (wanted.empty()) continue;
-        texts[i]->draft.evaluate(growing[i].policy.growth().arena, wanted);
+        texts[i]->draft.evaluate(growing[i].policy.growth().candidates, wanted);
         all += static_cast<std::int32_t>(wanted.size());
         ++texts[i]->passes;
       }

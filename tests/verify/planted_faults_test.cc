@@ -171,20 +171,21 @@ class Clairvoyant final : public Proposer {
   Clairvoyant(std::size_t vocab, EnumeratedDecisions decide)
       : proposer_(vocab, 2, 2), decide_(std::move(decide)) {}
   void begin() override {}
-  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override {
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override {
     std::vector<std::int32_t> ranks;
-    for (std::int32_t n = node; n > 0; n = arena.parent[static_cast<std::size_t>(n)]) {
-      ranks.push_back(arena.rank[static_cast<std::size_t>(n)]);
+    for (std::int32_t n = node; n > 0; n = candidates.parent[static_cast<std::size_t>(n)]) {
+      ranks.push_back(candidates.rank[static_cast<std::size_t>(n)]);
     }
     std::uint64_t key = root_node_key;
     for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
       key = EnumeratedDecisions::child_key(key, *rank);
     }
-    const auto children = std::count(arena.parent.begin(), arena.parent.end(), node);
+    const auto children = std::count(candidates.parent.begin(), candidates.parent.end(), node);
     const RandomAddress at{
         RandomStream::accept, {1, 2, 0, 2}, key, static_cast<std::uint64_t>(children)};
     if (!decide_.look(at, [](double u) { return u > 0.5; })) return std::nullopt;
-    return proposer_.next(arena, node, but);
+    return proposer_.next(candidates, node, but);
   }
 
  private:
@@ -222,13 +223,14 @@ TEST(ProposalFaults, DraftIsNotTold) {
     class Deaf final : public DraftSource {
      public:
       explicit Deaf(DraftSource& source) : source_(source) {}
-      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+      std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                       std::int32_t rank) override {
         std::int32_t drawn = rank;
-        for (std::size_t n = 1; n < arena.token.size(); ++n) {
-          if (arena.parent[n] == node && arena.is_certain(static_cast<std::int32_t>(n))) --drawn;
+        for (std::size_t n = 1; n < candidates.token.size(); ++n) {
+          if (candidates.parent[n] == node && candidates.is_certain(static_cast<std::int32_t>(n)))
+            --drawn;
         }
-        return source_.child(arena, node, drawn);
+        return source_.child(candidates, node, drawn);
       }
       double expected_share(std::int32_t node) override { return source_.expected_share(node); }
 
@@ -368,9 +370,9 @@ class KeepsHopefulChildren final : public testing::WrappedPolicy {
     class Hopeful final : public DraftSource {
      public:
       explicit Hopeful(DraftSource& source) : source_(source) {}
-      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+      std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                       std::int32_t rank) override {
-        const auto drawn = source_.child(arena, node, rank);
+        const auto drawn = source_.child(candidates, node, rank);
         return drawn && drawn->uniform > 0.5f ? std::nullopt : drawn;
       }
 
@@ -496,12 +498,12 @@ class PrunedSpecinfer final : public testing::WrappedPolicy {
   class Pruning final : public DraftSource {
    public:
     explicit Pruning(DraftSource& source) : source_(source) {}
-    std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+    std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                     std::int32_t rank) override {
       std::vector<DrawnChild>& children = children_[node];
       if (rank == 0) {
         for (std::int32_t i = 0; i < 3; ++i) {
-          const auto drawn = source_.child(arena, node, i);
+          const auto drawn = source_.child(candidates, node, i);
           if (!drawn) break;
           children.push_back(*drawn);
         }
@@ -535,12 +537,12 @@ TEST(PolicyFaults, OracleUnderRejection) {
     void begin(const GrowthLimits& limits, TokenId root) override {
       DraftPolicy::begin(limits, root);
       // By what the draft knows; the target's own rows would do as much harm.
-      arena_ = oracle_tree(root, limits, [&](std::span<const TokenId> path) {
+      candidates_ = oracle_tree(root, limits, [&](std::span<const TokenId> path) {
         return std::span<const float>(rows_->after({path.begin(), path.end()}));
       });
     }
     void take(DraftSource&) override {
-      if (++wanted_[0] == arena_.nodes()) wanted_.clear();
+      if (++wanted_[0] == candidates_.nodes()) wanted_.clear();
     }
     testing::PathRows* rows_ = nullptr;
   } policy;

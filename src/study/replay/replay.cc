@@ -173,7 +173,7 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   step.lacks_entries = draft_.lacks_entries();
   const std::int32_t end = verdict_.path.empty() ? 0 : verdict_.path.back();
   step.ended_short =
-      std::ranges::find(draft_.shortfalls(), tree_.source[end]) != draft_.shortfalls().end();
+      std::ranges::find(draft_.shortfalls(), tree_.candidate[end]) != draft_.shortfalls().end();
   return step;
 }
 

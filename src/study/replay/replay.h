@@ -57,14 +57,14 @@ class RecordedDraft final : public TextDraft {
   /// that are not on record are drawn as stand-ins, below which all are, so that a tree whose shape
   /// is fixed gets the size and takes the passes that it would have had. They cannot be judged.
   void begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw, bool stand_ins);
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override;
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
 
   RecordedPlace root() const { return {start_, 0}; }
   /// Where the child with this token leads.
   RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
-  /// Of an evaluated node, by arena node.
+  /// Of an evaluated node, by candidate.
   RecordedPlace place(std::int32_t node) const { return nodes_[node].place; }
   bool evaluated(std::int32_t node) const {
     return std::cmp_less(node, nodes_.size()) && nodes_[node].evaluated;
@@ -78,7 +78,7 @@ class RecordedDraft final : public TextDraft {
   /// Writes D of an evaluated and recorded node, unless this step has done so already. Of a grown
   /// tree's nodes few are judged.
   void write_distribution(std::int32_t node);
-  /// Arena nodes below which growth wanted others that were not recorded.
+  /// Candidates below which growth wanted others that were not recorded.
   std::span<const std::int32_t> shortfalls() const { return shortfalls_; }
   /// Whether a node's children were not recorded (RecordingHeader::nodes are too few), and whether
   /// only the first of a node's were (RecordingHeader::top_k).
@@ -104,7 +104,7 @@ class RecordedDraft final : public TextDraft {
   std::int32_t start_ = 0;
   AcceptanceRule draw_ = AcceptanceRule::rejection;
   bool stand_ins_ = false;
-  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Node> nodes_;  ///< by candidate
   std::vector<std::int32_t> shortfalls_;
   bool lacks_nodes_ = false, lacks_entries_ = false;
   std::int32_t passes_ = 0;
