@@ -12,14 +12,14 @@ class ChainPolicy final : public DraftPolicy {
   std::string name() const override { return "chain"; }
 
   void take(DraftSource& source) override {
-    wanted_.clear();
+    frontier_.clear();
     const std::int32_t node = candidates_.size();
     if (!limits_.drafts) return propose_all(node);
     const auto drawn = source.child(candidates_, node, 0);
     if (!drawn) return;
     candidates_.add(node, drawn->token, 0, drawn->prob, candidates_.path_prob.back(), drawn->belief,
                     drawn->uniform);
-    if (goes_on()) wanted_.push_back(node + 1);
+    if (goes_on()) frontier_.push_back(node + 1);
   }
 
  private:
@@ -30,7 +30,7 @@ class ChainPolicy final : public DraftPolicy {
     candidates_.add_certain(node, found->token, 0,
                             candidates_.value[static_cast<std::size_t>(node)] * found->chance,
                             found->chance);
-    if (goes_on()) wanted_.push_back(node + 1);
+    if (goes_on()) frontier_.push_back(node + 1);
   }
 
   bool goes_on() const {

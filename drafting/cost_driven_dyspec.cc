@@ -40,10 +40,10 @@ void CostDrivenDyspec::begin(const GrowthLimits& limits, TokenId root) {
 
 // Where something is proposed, the draft's first pass has to pay beside it.
 void CostDrivenDyspec::propose(DraftSource& source) {
-  if (wanted_.empty()) return;
+  if (frontier_.empty()) return;
   revalue(0, source);
   if (limits_.drafts && proposals_[0] < 0) return;
-  wanted_.clear();
+  frontier_.clear();
   source_ = &source;
   group().taken_ = true;
   if (limits_.common == nullptr) alone_.grow();
@@ -52,11 +52,11 @@ void CostDrivenDyspec::propose(DraftSource& source) {
 void CostDrivenDyspec::take(DraftSource& source) {
   const bool first = candidates_.size() == 0;
   source_ = nullptr;
-  for (const std::int32_t node : wanted_) {
+  for (const std::int32_t node : frontier_) {
     open_[static_cast<std::size_t>(node)].passes = 0;
     revalue(node, source);
   }
-  wanted_.clear();
+  frontier_.clear();
   if (first) draw(0, source);  // every tree has a node
   source_ = &source;
   group().taken_ = true;
@@ -137,12 +137,12 @@ void CostDrivenDyspec::added(std::int32_t parent, DraftSource& source) {
 // With those above it, which a proposed node may not have had evaluated.
 void CostDrivenDyspec::want(std::int32_t node) {
   if (open_[0].passes > 0) {  // the root has a pass of its own
-    wanted_.assign(1, 0);
+    frontier_.assign(1, 0);
     return;
   }
-  const auto at = std::lower_bound(wanted_.begin(), wanted_.end(), node);
-  if (at != wanted_.end() && *at == node) return;
-  wanted_.insert(at, node);
+  const auto at = std::lower_bound(frontier_.begin(), frontier_.end(), node);
+  if (at != frontier_.end() && *at == node) return;
+  frontier_.insert(at, node);
   const std::int32_t parent = candidates_.parent[static_cast<std::size_t>(node)];
   if (parent >= 0 && open_[static_cast<std::size_t>(parent)].passes > 0) want(parent);
 }

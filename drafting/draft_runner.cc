@@ -29,8 +29,8 @@ DraftStep::DraftStep(DraftRunner& runner)
     : runner_(runner), sampler_(runner.sampling_->make()), slots_(&runner.pool_) {}
 
 void DraftStep::evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) {
-  const DraftRunner::StepNodes wanted{this, &candidates, nodes};
-  runner_.evaluate({&wanted, 1});
+  const DraftRunner::StepNodes frontier{this, &candidates, nodes};
+  runner_.evaluate({&frontier, 1});
 }
 
 void DraftStep::forget(std::span<const std::int32_t> nodes) {
@@ -145,29 +145,29 @@ bool DraftRunner::prefill(DraftPrompt& prompt) {
 
 /// Takes back the slots of texts' tokens, unless their KV was computed after all.
 struct DraftRunner::RootGuard {
-  std::span<const StepNodes> wanted;
+  std::span<const StepNodes> frontiers;
   bool computed = false;
 
   ~RootGuard() {
-    for (const StepNodes& of_text : wanted) {
+    for (const StepNodes& of_text : frontiers) {
       const std::int32_t before = std::exchange(of_text.step->root_before_, -1);
       if (!computed && before >= 0) of_text.step->state_->draft_slots.cut(before);
     }
   }
 };
 
-void DraftRunner::evaluate(std::span<const StepNodes> wanted) {
-  while (!wanted.empty()) wanted = wanted.subspan(run_pass(wanted));
+void DraftRunner::evaluate(std::span<const StepNodes> frontiers) {
+  while (!frontiers.empty()) frontiers = frontiers.subspan(run_pass(frontiers));
 }
 
 void DraftRunner::evaluate(std::span<const GrowingText> texts) {
-  wanted_.clear();
+  frontiers_.clear();
   for (const GrowingText& text : texts) {
-    if (text.wanted().empty()) continue;
-    wanted_.push_back(
-        {static_cast<DraftStep*>(&text.source), &text.policy.growth().candidates, text.wanted()});
+    if (text.frontier().empty()) continue;
+    frontiers_.push_back(
+        {static_cast<DraftStep*>(&text.source), &text.policy.growth().candidates, text.frontier()});
   }
-  evaluate(wanted_);
+  evaluate(frontiers_);
 }
 
 // Of a long stretch of plain decoding only the end is caught up with: a trial of speculation
@@ -178,7 +178,7 @@ void DraftRunner::skip_long_lag(SequenceState& state) {
 }
 
 // Lists the leading texts' rows, as many as fit, and runs their pass. Returns how many they are.
-std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
+std::size_t DraftRunner::run_pass(std::span<const StepNodes> frontiers) {
   const ModelOptions& options = model_.options();
   sampled_.clear();
   rows_of_text_.clear();
@@ -188,9 +188,9 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   positions_.clear();
   logit_rows_.clear();
   layout_.begin(PassLayout::Of::draft);
-  RootGuard guard{wanted};
+  RootGuard guard{frontiers};
   std::size_t texts = 0, rows = 0, logits = 0;
-  for (const StepNodes& of_text : wanted) {
+  for (const StepNodes& of_text : frontiers) {
     DraftStep& step = *of_text.step;
     const SequenceState& state = *step.state_;
     const bool root = is_root(of_text.nodes);
@@ -207,7 +207,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     ++texts;
   }
   for (std::size_t t = 0; t < texts; ++t) {
-    const DraftStep& step = *wanted[t].step;
+    const DraftStep& step = *frontiers[t].step;
     const std::span<const KvSlot> own = step.state_->draft_slots.all();
     const bool root = step.root_before_ >= 0;
     layout_.add(step.state_->base,
@@ -216,7 +216,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) {
-    const StepNodes& of_text = wanted[static_cast<std::size_t>(index)];
+    const StepNodes& of_text = frontiers[static_cast<std::size_t>(index)];
     layout_.list_before(index, segments_);
     if (is_root(of_text.nodes)) {
       queue_root(of_text);
@@ -241,12 +241,12 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     sampling_->take(sampled_, result);
   }
   for (std::size_t t = 0; t < texts; ++t) {
-    DraftStep& step = *wanted[t].step;
+    DraftStep& step = *frontiers[t].step;
     const double share = rows_of_text_[t] / all_rows;
     ++step.passes_;
     step.seconds_.draft += share * draft_seconds;
     step.seconds_.drawing += share * drawing_seconds;
-    if (is_root(wanted[t].nodes)) step.seconds_.first_draft = step.seconds_.draft;
+    if (is_root(frontiers[t].nodes)) step.seconds_.first_draft = step.seconds_.draft;
   }
   return texts;
 }
@@ -275,16 +275,16 @@ void DraftRunner::catch_up(DraftStep& step) {
 }
 
 // For the rows of a text: those of tokens are its own at once, until the pass fails.
-void DraftRunner::take_slots(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
+void DraftRunner::take_slots(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
   KvSlots& own = step.state_->draft_slots;
-  if (is_root(wanted.nodes)) {
+  if (is_root(frontier.nodes)) {
     const std::int32_t before = own.size();
     if (!own.take(missing(*step.state_))) throw_no_room();
     step.root_before_ = before;
     return;
   }
-  const auto count = static_cast<std::int32_t>(wanted.nodes.size());
+  const auto count = static_cast<std::int32_t>(frontier.nodes.size());
   own.make_room(step.slots_.size() + count);  // so that keeping cannot fail
   if (!step.slots_.take(count)) {
     throw RoomError(ErrorKind::failure, cat("draft: ", count, " KV slots wanted for tree nodes, ",
@@ -292,8 +292,8 @@ void DraftRunner::take_slots(const StepNodes& wanted) {
   }
 }
 
-void DraftRunner::queue_root(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
+void DraftRunner::queue_root(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
   const SequenceState& state = *step.state_;
   const std::span<const KvSlot> fresh =
       state.draft_slots.all().subspan(static_cast<std::size_t>(step.root_before_));
@@ -308,21 +308,21 @@ void DraftRunner::queue_root(const StepNodes& wanted) {
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   logit_rows_.push_back(first + rows - 1);
-  sampled_.push_back({step.sampler_.get(), wanted.candidates, wanted.nodes});
+  sampled_.push_back({step.sampler_.get(), frontier.candidates, frontier.nodes});
 }
 
-void DraftRunner::queue_nodes(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
-  const TokenTree& candidates = *wanted.candidates;
+void DraftRunner::queue_nodes(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
+  const TokenTree& candidates = *frontier.candidates;
   step.slot_index_.resize(static_cast<std::size_t>(candidates.nodes()), -1);
-  order_rows(step, candidates, wanted.nodes);
-  const std::int32_t count = static_cast<std::int32_t>(wanted.nodes.size()),
+  order_rows(step, candidates, frontier.nodes);
+  const std::int32_t count = static_cast<std::int32_t>(frontier.nodes.size()),
                      before = step.slots_.size() - count;
   for (std::int32_t i = 0; i < count; ++i) {
     step.slot_index_[static_cast<std::size_t>(step.rows_[static_cast<std::size_t>(i)])] =
         before + i;
   }
-  step.evaluated_.insert(step.evaluated_.end(), wanted.nodes.begin(), wanted.nodes.end());
+  step.evaluated_.insert(step.evaluated_.end(), frontier.nodes.begin(), frontier.nodes.end());
 
   const std::span<const KvSlot> slots = step.slots_.all(),
                                 fresh = slots.subspan(static_cast<std::size_t>(before));

@@ -98,7 +98,7 @@ class DraftRunner final : public DraftPasses {
   };
   /// Evaluates nodes of different steps in as few passes as they fit. Throws Error(failure) where
   /// the pool has too few slots; the steps then have to end.
-  void evaluate(std::span<const StepNodes> wanted);
+  void evaluate(std::span<const StepNodes> frontiers);
   /// The same of texts whose sources are steps of this runner.
   void evaluate(std::span<const GrowingText> texts) override;
 
@@ -125,12 +125,12 @@ class DraftRunner final : public DraftPasses {
   void end(DraftStep* step);
   static std::int32_t missing(const SequenceState& state);
   void catch_up(DraftStep& step);
-  void take_slots(const StepNodes& wanted);
-  void queue_root(const StepNodes& wanted);
-  void queue_nodes(const StepNodes& wanted);
+  void take_slots(const StepNodes& frontier);
+  void queue_root(const StepNodes& frontier);
+  void queue_nodes(const StepNodes& frontier);
   void order_rows(DraftStep& step, const TokenTree& candidates,
                   std::span<const std::int32_t> nodes);
-  std::size_t run_pass(std::span<const StepNodes> wanted);
+  std::size_t run_pass(std::span<const StepNodes> frontiers);
 
   Model& model_;
   KvPool& pool_;
@@ -146,7 +146,7 @@ class DraftRunner final : public DraftPasses {
   std::vector<std::int32_t> place_of_node_;
   TreeOrder order_;                       ///< of these
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
-  std::vector<StepNodes> wanted_;
+  std::vector<StepNodes> frontiers_;
   std::vector<SampledNodes> sampled_;  ///< by text of the pass
   std::vector<double> rows_of_text_;   ///< likewise
   PassLayout layout_;

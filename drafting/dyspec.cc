@@ -160,7 +160,7 @@ class DyspecPolicy final : public DraftPolicy {
   void draw(DraftSource& source) {
     dropped_.clear();
     next_.clear();
-    for (const std::int32_t node : wanted_) next_.push_back(first_child(node, source));
+    for (const std::int32_t node : frontier_) next_.push_back(first_child(node, source));
     std::make_heap(next_.begin(), next_.end(), first_on_top());
     while (!next_.empty() && admits(next_.front())) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
@@ -235,10 +235,10 @@ class DyspecPolicy final : public DraftPolicy {
 
   // The new nodes whose first child has a place.
   void choose_wanted(std::int32_t first_new) {
-    wanted_.clear();
+    frontier_.clear();
     for (std::int32_t node = first_new; node < candidates_.nodes(); ++node) {
       if (candidates_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
-      if (admits(first_child_at_most(node))) wanted_.push_back(node);
+      if (admits(first_child_at_most(node))) frontier_.push_back(node);
     }
   }
 

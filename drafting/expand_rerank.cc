@@ -27,10 +27,10 @@ class ExpandRerankPolicy final : public DraftPolicy {
   void take(DraftSource& source) override {
     const std::int32_t first_new = candidates_.nodes();
     dropped_.clear();
-    for (const std::int32_t node : wanted_) expand(source, node);
+    for (const std::int32_t node : frontier_) expand(source, node);
     source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
     choose_beam(first_new);
-    if (--layers_ == 0) wanted_.clear();
+    if (--layers_ == 0) frontier_.clear();
   }
 
   // In drawn order.
@@ -79,16 +79,16 @@ class ExpandRerankPolicy final : public DraftPolicy {
   // The best of the new layer, but for nodes that have lost their place: only nodes that come
   // after them, and so have lost it too, could take theirs in the beam.
   void choose_beam(std::int32_t first_new) {
-    wanted_.resize(static_cast<std::size_t>(candidates_.nodes() - first_new));
-    std::iota(wanted_.begin(), wanted_.end(), first_new);
-    std::erase_if(wanted_,
+    frontier_.resize(static_cast<std::size_t>(candidates_.nodes() - first_new));
+    std::iota(frontier_.begin(), frontier_.end(), first_new);
+    std::erase_if(frontier_,
                   [&](std::int32_t node) { return kept_[static_cast<std::size_t>(node)] == 0; });
     const auto width = static_cast<std::size_t>(options_.beam_width);
-    if (wanted_.size() <= width) return;
-    std::nth_element(wanted_.begin(), wanted_.begin() + options_.beam_width, wanted_.end(),
+    if (frontier_.size() <= width) return;
+    std::nth_element(frontier_.begin(), frontier_.begin() + options_.beam_width, frontier_.end(),
                      reranking());
-    wanted_.resize(width);
-    std::sort(wanted_.begin(), wanted_.end());
+    frontier_.resize(width);
+    std::sort(frontier_.begin(), frontier_.end());
   }
 
   ExpandRerankOptions options_;

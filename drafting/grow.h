@@ -18,8 +18,8 @@ struct GrowingText {
   std::exception_ptr failure;  ///< of its policy: then there is no tree, and the others go on
 
   /// What the next pass is to evaluate.
-  std::span<const std::int32_t> wanted() const {
-    return failure ? std::span<const std::int32_t>() : policy.growth().wanted;
+  std::span<const std::int32_t> frontier() const {
+    return failure ? std::span<const std::int32_t>() : policy.growth().frontier;
   }
 };
 
@@ -37,7 +37,7 @@ class DraftPasses {
 class TextDraft : public DraftSource, public DraftPasses {
  public:
   void evaluate(std::span<const GrowingText> texts) final {
-    evaluate(texts[0].policy.growth().candidates, texts[0].wanted());
+    evaluate(texts[0].policy.growth().candidates, texts[0].frontier());
   }
   virtual void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) = 0;
 };

@@ -31,28 +31,28 @@ struct GrowthLimits {
 
 /// A tree between two rounds.
 struct Growth {
-  const TokenTree& candidates;           ///< every node drawn, whether it stays or not
-  std::span<const std::int32_t> wanted;  ///< to be evaluated next; none: the tree is finished
+  const TokenTree& candidates;             ///< every node drawn, whether it stays or not
+  std::span<const std::int32_t> frontier;  ///< to be evaluated next; none: the tree is finished
 };
 
 class AcceptanceCalibration;
 class GrowthEconomics;
 
 /// Grows one tree after another, each in rounds (drafting/grow.h makes them, and the draft's
-/// passes): nodes that are wanted are evaluated in one pass, then take() draws their children and
+/// passes): nodes of the frontier are evaluated in one pass, then take() draws their children and
 /// wants others. Same noise, same tree.
 class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
 
-  /// Starts a tree: of its root alone, which is wanted if the limits admit a child.
+  /// Starts a tree: of its root alone, which is the frontier if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);
   /// After begin() with a proposer: draws what needs no pass. `source` lasts as long as the tree.
   virtual void propose(DraftSource& /*source*/) {}
   /// Good until the next call of begin(), propose() or take().
-  virtual Growth growth() const { return {candidates_, wanted_}; }
-  /// The nodes wanted have been evaluated.
+  virtual Growth growth() const { return {candidates_, frontier_}; }
+  /// The nodes of the frontier have been evaluated.
   virtual void take(DraftSource& source) = 0;
   /// The finished tree: all candidates, unless a policy keeps a part of it.
   virtual void finish(TokenTree& tree) { tree = candidates_; }
@@ -60,7 +60,7 @@ class DraftPolicy {
  protected:
   GrowthLimits limits_;
   TokenTree candidates_;
-  std::vector<std::int32_t> wanted_;
+  std::vector<std::int32_t> frontier_;
 };
 
 /// What DySpec's positions are worth, and where growth stops beside its limits. What is pointed to

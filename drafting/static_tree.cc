@@ -157,12 +157,12 @@ class StaticPolicy final : public DraftPolicy {
 
   // What the shape's next level grows from.
   void want_level() {
-    wanted_.clear();
+    frontier_.clear();
     const std::int32_t first = level_end_, end = std::min(shape_.size(), limits_.max_size) + 1;
     if (first >= end || shape_.depth(first) > limits_.max_depth) return;
     for (; level_end_ < end && shape_.depth(level_end_) == shape_.depth(first); ++level_end_) {
       const std::int32_t parent = node_of(shape_.parent(level_end_));
-      if (shape_.rank(level_end_) == 0 && admits(parent)) wanted_.push_back(parent);
+      if (shape_.rank(level_end_) == 0 && admits(parent)) frontier_.push_back(parent);
     }
   }
 

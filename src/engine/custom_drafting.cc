@@ -24,24 +24,24 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
     state_.assign(1, Node{});
     kept_ = evaluated_ = 0;
     failure_ = nullptr;
-    if (wanted_.empty()) return;
+    if (frontier_.empty()) return;
     ask("begin()", [&] {
-      if (!policy_->begin(*this)) wanted_.clear();
+      if (!policy_->begin(*this)) frontier_.clear();
     });
   }
 
   void take(DraftSource& source) override {
-    for (const std::int32_t node : wanted_) {
+    for (const std::int32_t node : frontier_) {
       state_[static_cast<std::size_t>(node)].evaluated = true;
       if (node != 0) ++evaluated_;
     }
     std::vector<std::int32_t> next;
     source_ = &source;
-    ask("grow()", [&] { next = policy_->grow(*this, wanted_); });
+    ask("grow()", [&] { next = policy_->grow(*this, frontier_); });
     std::sort(next.begin(), next.end());
     check_wanted(next);
-    wanted_ = std::move(next);
-    if (wanted_.empty() && kept_ > limits_.max_size) {
+    frontier_ = std::move(next);
+    if (frontier_.empty() && kept_ > limits_.max_size) {
       refuse(cat("grow() left ", kept_, " nodes in the tree, which holds at most ",
                  limits_.max_size, "; keep() fewer"));
     }

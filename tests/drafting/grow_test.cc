@@ -85,9 +85,9 @@ class Together final : public DraftPasses {
     ASSERT_EQ(texts.size(), drafts_.size());
     std::size_t rows = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const std::span<const std::int32_t> wanted = texts[i].wanted();
-      rows += wanted.size();
-      if (!wanted.empty()) drafts_[i]->evaluate(texts[i].policy.growth().candidates, wanted);
+      const std::span<const std::int32_t> frontier = texts[i].frontier();
+      rows += frontier.size();
+      if (!frontier.empty()) drafts_[i]->evaluate(texts[i].policy.growth().candidates, frontier);
     }
     EXPECT_GT(rows, 0u);
   }

@@ -213,16 +213,16 @@ TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
   States states = new_texts(requests);
   std::vector<DraftRunner::Step> steps;
   std::vector<TokenTree> trees(requests.size());
-  std::vector<DraftRunner::StepNodes> wanted;
+  std::vector<DraftRunner::StepNodes> frontiers;
   const std::vector<std::int32_t> root = {0};
   for (std::size_t t = 0; t < requests.size(); ++t) {
     steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
                                            {requests[t].draft, AcceptanceRule::greedy}));
     trees[t].reset(states[t]->tokens.back());
-    wanted.push_back({steps[t].get(), &trees[t], root});
+    frontiers.push_back({steps[t].get(), &trees[t], root});
   }
   const std::int64_t before = machine_->draft->passes();
-  machine_->draft->evaluate(wanted);
+  machine_->draft->evaluate(frontiers);
   EXPECT_EQ(machine_->draft->passes() - before, 2) << "480 rows, 256 at a time";
   for (std::size_t t = 0; t < requests.size(); ++t) {
     EXPECT_EQ(steps[t]->passes(), 1);
@@ -284,14 +284,14 @@ TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
   const std::vector<std::int32_t> root = {0};
   std::vector<TokenTree> trees(3);
   std::vector<DraftRunner::Step> steps;
-  std::vector<DraftRunner::StepNodes> wanted;
+  std::vector<DraftRunner::StepNodes> frontiers;
   for (std::size_t t = 0; t < 3; ++t) {
     steps.push_back(
         machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, requests[t].rule}));
     trees[t].reset(states[t]->tokens.back());
-    wanted.push_back({steps[t].get(), &trees[t], root});
+    frontiers.push_back({steps[t].get(), &trees[t], root});
   }
-  EXPECT_THROW(machine_->draft->evaluate(wanted), Error) << "no slot for the third";
+  EXPECT_THROW(machine_->draft->evaluate(frontiers), Error) << "no slot for the third";
   EXPECT_EQ(machine_->draft_pool().free_slots(), left);
   EXPECT_EQ(states[0]->draft_slots.size(), 0);
   steps.clear();

@@ -137,13 +137,13 @@ class Machine {
             std::vector<StepResult>& results) {
     std::vector<std::vector<std::int32_t>> level(requests.size(), {0});
     for (std::int32_t depth = 0; depth < 4; ++depth) {
-      std::vector<DraftRunner::StepNodes> wanted;
+      std::vector<DraftRunner::StepNodes> frontiers;
       for (std::size_t t = 0; t < requests.size(); ++t) {
         if (depth >= requests[t].depth || level[t].empty()) continue;
-        wanted.push_back({steps[t].get(), &results[t].tree, level[t]});
+        frontiers.push_back({steps[t].get(), &results[t].tree, level[t]});
       }
-      if (wanted.empty()) return;
-      draft->evaluate(wanted);
+      if (frontiers.empty()) return;
+      draft->evaluate(frontiers);
       for (std::size_t t = 0; t < requests.size(); ++t) {
         if (depth >= requests[t].depth) continue;
         TokenTree& tree = results[t].tree;

@@ -220,10 +220,10 @@ class SharedMachine {
     void evaluate(std::span<const GrowingText> growing) override {
       std::int32_t& all = rows.emplace_back(0);
       for (std::size_t i = 0; i < growing.size(); ++i) {
-        const std::span<const std::int32_t> wanted = growing[i].wanted();
-        if (wanted.empty()) continue;
-        texts[i]->draft.evaluate(growing[i].policy.growth().candidates, wanted);
-        all += static_cast<std::int32_t>(wanted.size());
+        const std::span<const std::int32_t> frontier = growing[i].frontier();
+        if (frontier.empty()) continue;
+        texts[i]->draft.evaluate(growing[i].policy.growth().candidates, frontier);
+        all += static_cast<std::int32_t>(frontier.size());
         ++texts[i]->passes;
       }
     }

@@ -132,7 +132,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
     explicit BothDrafts(testing::DraftAfter<Drawer>* drafts) : drafts_(drafts) {}
     void evaluate(std::span<const GrowingText> growing) override {
       for (std::size_t t = 0; t < growing.size(); ++t) {
-        drafts_[t].evaluate(growing[t].policy.growth().candidates, growing[t].wanted());
+        drafts_[t].evaluate(growing[t].policy.growth().candidates, growing[t].frontier());
       }
     }
 

@@ -542,7 +542,7 @@ TEST(PolicyFaults, OracleUnderRejection) {
       });
     }
     void take(DraftSource&) override {
-      if (++wanted_[0] == candidates_.nodes()) wanted_.clear();
+      if (++frontier_[0] == candidates_.nodes()) frontier_.clear();
     }
     testing::PathRows* rows_ = nullptr;
   } policy;
