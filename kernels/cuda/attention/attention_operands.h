@@ -23,7 +23,7 @@ struct Operands {
   std::int32_t kv_heads;
   std::int32_t group;
   float score_scale;  ///< log2(e) * scale
-  // What kernels of ruled variants obey besides.
+  // What variants with a window or a soft cap obey besides.
   float soft_cap;       ///< log2(e) * that of the rule; 0: none
   float cap_argument;   ///< scale / that of the rule
   std::int32_t window;  ///< without_window for none

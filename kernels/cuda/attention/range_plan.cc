@@ -118,7 +118,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   for (const RowTile& tile : tiles) own += tile.seen();
   for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
   const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
-  const bool leaves_out = several && halves_leave_out(plan.tiles, work.ruled) &&
+  const bool leaves_out = several && halves_leave_out(plan.tiles, work.window_or_cap) &&
                           left_out(plan, tiles) * least_left_out >= 2 * read;
   const bool apart = several && work.prefix == 0 && read < all * 5 / 4;
   const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles, leaves_out);
@@ -459,7 +459,8 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
 
 const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
                                       std::span<RowTile> tiles) {
-  if (work.ruled && (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
+  if (work.window_or_cap &&
+      (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
     asked = {};
   }
   find_texts(work);
@@ -479,7 +480,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
     bool better = false;
     for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
       if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
-      if (!range_tiles_exist({tile_rows, tile_tokens}, work.ruled)) continue;
+      if (!range_tiles_exist({tile_rows, tile_tokens}, work.window_or_cap)) continue;
       plan.tiles = {tile_rows, tile_tokens};
       const std::int64_t cost = cut(work, plan, cut_tiles, blocks, trial_);
       if (least_cost >= 0 && cost > least_cost) continue;
@@ -491,7 +492,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   };
   for (const std::int32_t tile_rows : range_row_tiles) {
     if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
-    if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
+    if (work.window_or_cap && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
     const bool whole = by_text && work.group <= tile_rows;
     std::int32_t count = cut_rows(work, tile_rows, whole ? most_texts_ : 0, room);
     // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so
