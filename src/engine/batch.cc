@@ -43,7 +43,7 @@ class Batch {
     while (!stop_.stop_requested()) {
       RunningSequence* const run = call_->next();
       if (run == nullptr) break;
-      if (call_->hand_on(*run)) continue;
+      if (call_->deliver(*run)) continue;
       const auto one = std::find_if(in_flight_.begin(), in_flight_.end(),
                                     [&](const InFlight& each) { return &each.open->run() == run; });
       finish(one);

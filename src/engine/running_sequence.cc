@@ -135,7 +135,7 @@ void RunningSequence::release_text() {
 }
 
 bool RunningSequence::has_piece() const {
-  return callback_ && (!piece_.empty() || handed_on_ < result_.tokens.size());
+  return callback_ && (!piece_.empty() || delivered_ < result_.tokens.size());
 }
 
 void RunningSequence::call_back() {
@@ -143,8 +143,8 @@ void RunningSequence::call_back() {
   const std::string text = std::exchange(piece_, {});
   std::span<const TokenId> tokens(result_.tokens);
   // A stop text may have taken some back.
-  tokens = tokens.subspan(std::min(handed_on_, tokens.size()));
-  handed_on_ = std::max(handed_on_, result_.tokens.size());
+  tokens = tokens.subspan(std::min(delivered_, tokens.size()));
+  delivered_ = std::max(delivered_, result_.tokens.size());
   if (callback_({text, tokens}) || ended()) return;
   end(FinishReason::cancelled);
   result_.text += stream_.release(true);

@@ -1,4 +1,4 @@
-// A sequence in progress: what it is so far, what of it was handed on, and what it took.
+// A sequence in progress: what it is so far, what of it was delivered, and what it took.
 #pragma once
 
 #include <exception>
@@ -21,7 +21,7 @@ struct SequencePlace {
     queued,  ///< for others have the memory, or are as many as may run
     ready,   ///< for the next step
     in_step,
-    at_call,  ///< which hands on what the last step brought
+    at_call,  ///< which delivers what the last step brought
   } state = State::outside;
   Call* call = nullptr;
   double since = 0.0;            ///< queued, or at its call
@@ -77,7 +77,7 @@ class RunningSequence {
   }
 
   bool ended() const { return ended_.has_value(); }
-  /// Ends the sequence where it stands; what could have begun a stop text is handed on.
+  /// Ends the sequence where it stands; what could have begun a stop text is delivered.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
   /// Counts it among the sequences of a step.
@@ -105,7 +105,7 @@ class RunningSequence {
   void take_tokens(bool of_step);
   /// Whether there is something that the callback has not seen.
   bool has_piece() const;
-  /// Hands it on.
+  /// Delivers it.
   void call_back();
   /// Goes on with what the tree has of its tokens by now.
   void find_shared();
@@ -134,7 +134,7 @@ class RunningSequence {
   bool step_brought_end_ = false;  ///< the end token came from a step
   /// Places of the result's tokens that came with a prefill, so that no step brought them.
   std::vector<std::size_t> with_prefill_;
-  std::size_t handed_on_ = 0;  ///< tokens that the callback has seen
+  std::size_t delivered_ = 0;  ///< tokens that the callback has seen
   std::string piece_;          ///< text that it has not seen
   bool draft_ready_ = false;   ///< prefilled, or it will not be
   /// Rows that the draft computed of its prompt; below 0: it was counted what was cached.

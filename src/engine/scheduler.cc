@@ -27,7 +27,7 @@ constexpr std::int32_t most_passed_over = 64;
 
 bool has_kv(const RunningSequence* sequence) { return sequence->state.target_slots.size() > 0; }
 
-bool has_news(const RunningSequence& sequence) {
+bool has_event(const RunningSequence& sequence) {
   return sequence.failure != nullptr || sequence.ended() || sequence.has_piece();
 }
 
@@ -48,7 +48,7 @@ Call::~Call() {
   }
   while (!sequences_.empty()) scheduler_.leave(*sequences_.back());
   std::erase(scheduler_.calls_, this);
-  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
 }
 
 void Call::add(RunningSequence& sequence) {
@@ -59,7 +59,7 @@ void Call::add(RunningSequence& sequence) {
   s.queue_.reserve(sequences);
   s.running_.reserve(sequences);
   sequences_.reserve(sequences_.size() + 1);
-  news_.reserve(sequences_.size() + 1);
+  events_.reserve(sequences_.size() + 1);
   if (sequences_.empty() && std::find(s.calls_.begin(), s.calls_.end(), this) == s.calls_.end()) {
     s.calls_.push_back(this);
   }
@@ -73,7 +73,7 @@ void Call::add(RunningSequence& sequence) {
 
 RunningSequence* Call::next() {
   std::unique_lock lock(scheduler_.mutex_);
-  while (news_.empty() && !stopped_) {
+  while (events_.empty() && !stopped_) {
     if (sequences_.empty()) return nullptr;
     if (scheduler_.leader_ == nullptr && scheduler_.lead(lock, *this)) continue;
     if (stopped_) break;  // while it led
@@ -81,11 +81,11 @@ RunningSequence* Call::next() {
     wake_.wait(lock);
     asleep_ = false;
   }
-  // Those who have nothing to hand on need not wait for this one.
-  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  // Those who have nothing to deliver need not wait for this one.
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
   if (stopped_) return nullptr;
-  RunningSequence* const sequence = news_.front();
-  news_.erase(news_.begin());
+  RunningSequence* const sequence = events_.front();
+  events_.erase(events_.begin());
   return sequence;
 }
 
@@ -95,7 +95,7 @@ void Call::stop() {
   wake_.notify_one();
 }
 
-bool Call::hand_on(RunningSequence& sequence) {
+bool Call::deliver(RunningSequence& sequence) {
   if (!sequence.failure) sequence.note_failure([&] { sequence.call_back(); });
   const std::lock_guard lock(scheduler_.mutex_);
   Scheduler& s = scheduler_;
@@ -105,7 +105,7 @@ bool Call::hand_on(RunningSequence& sequence) {
       Scheduler::take_kv(sequence);
     }
     s.leave(sequence);
-    if (s.leader_ == nullptr) s.wake_heir();
+    if (s.leader_ == nullptr) s.wake_next_leader();
     return false;
   }
   s.stop_awaiting(sequence);
@@ -123,7 +123,7 @@ void write_to_end(Scheduler& scheduler, RunningSequence& sequence) {
   if (sequence.ended()) return;
   Call call(scheduler);
   call.add(sequence);
-  while (call.next() != nullptr) call.hand_on(sequence);
+  while (call.next() != nullptr) call.deliver(sequence);
 }
 
 // --- steps ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   lock.lock();
   if (had_slots) step_seconds_ = end - start;
   for (RunningSequence* const sequence : ready_) {
-    if (!has_news(*sequence)) {
+    if (!has_event(*sequence)) {
       sequence->place.state = State::ready;
       continue;
     }
@@ -164,7 +164,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     sequence->place.since = end;
     if (!sequence->place.slow) ++awaited_;
     Call& call = *sequence->place.call;
-    call.news_.push_back(sequence);
+    call.events_.push_back(sequence);
     if (&call != &leader) call.wake_.notify_one();
   }
   // Whoever was left out has the next turn.
@@ -184,7 +184,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   return true;
 }
 
-// Sequences that were handed on at the same time go on together.
+// Sequences that were delivered at the same time go on together.
 void Scheduler::await_calls(Lock& lock, const Call& leader) {
   const auto at_call = [](const RunningSequence* sequence) {
     return sequence->place.state == State::at_call && !sequence->place.slow;
@@ -409,7 +409,7 @@ void Scheduler::leave(RunningSequence& sequence) {
   std::erase(queue_, &sequence);
   std::erase(running_, &sequence);
   std::erase(sequence.place.call->sequences_, &sequence);
-  std::erase(sequence.place.call->news_, &sequence);
+  std::erase(sequence.place.call->events_, &sequence);
   sequence.place = {};
   --sequences_;
   if (sequence.gives_kv_back) sequence.state.release();
@@ -428,9 +428,9 @@ void Scheduler::give_up_on(RunningSequence& sequence) {
 }
 
 // Somebody who sleeps, and has sequences that could take a step, leads.
-void Scheduler::wake_heir() {
+void Scheduler::wake_next_leader() {
   for (Call* const call : calls_) {
-    if (!call->asleep_ || call->leaving_ || !call->news_.empty() || call->sequences_.empty())
+    if (!call->asleep_ || call->leaving_ || !call->events_.empty() || call->sequences_.empty())
       continue;
     call->wake_.notify_one();
     return;

@@ -1,7 +1,7 @@
 // Which sequences take which step: calls, from one thread or from many, share the models' passes.
 //
-// There is no thread of its own. A call adds its sequences and asks for the next one that has news:
-// it then leads steps for all sequences that are ready, its own and others', or sleeps while
+// There is no thread of its own. A call adds its sequences and asks for the next one that has an
+// event: it then leads steps for all sequences that are ready, its own and others', or sleeps while
 // another call leads. Callbacks run on their callers' threads, between steps. A sequence whose
 // callback takes longer than a step is left out until it comes back.
 #pragma once
@@ -36,21 +36,21 @@ class Call {
   /// A sequence that has not ended. It is to live until it is the call's own again, or as long as
   /// this.
   void add(RunningSequence& sequence);
-  /// Waits for a sequence that has something to hand on, or has ended or failed. Null without
-  /// sequences, and once stop() was called. hand_on() is to follow.
+  /// Waits for a sequence that has something to deliver, or has ended or failed. Null without
+  /// sequences, and once stop() was called. deliver() is to follow.
   RunningSequence* next();
   /// From any thread, in a callback, too: next() returns after the step at hand.
   void stop();
   /// Calls the sequence's callback, outside all locks. True: the sequence goes on. False: it has
   /// ended or failed, perhaps by its callback, and is the call's own again.
-  bool hand_on(RunningSequence& sequence);
+  bool deliver(RunningSequence& sequence);
 
  private:
   friend class Scheduler;
 
   Scheduler& scheduler_;
   const std::thread::id thread_ = std::this_thread::get_id();
-  std::vector<RunningSequence*> sequences_, news_;
+  std::vector<RunningSequence*> sequences_, events_;
   std::condition_variable wake_;
   bool asleep_ = false, leaving_ = false, stopped_ = false;
 };
@@ -87,7 +87,7 @@ class Scheduler {
   void leave(RunningSequence& sequence);
   void stop_awaiting(RunningSequence& sequence);
   void give_up_on(RunningSequence& sequence);
-  void wake_heir();
+  void wake_next_leader();
   std::int32_t active() const;
   double patience() const;
 
