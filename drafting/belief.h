@@ -19,9 +19,9 @@ inline float belief(const PowerMoments& row, double inverse_temperature, double 
       std::exp(sharpened(row, inverse_temperature, score) - std::log(row.sum)));
 }
 
-/// Of the target's token having this score. With x = inverse_temperature (log D + G), its
-/// log-likelihood is x(token) - log sum exp(x); the derivative by log inverse temperature is
-/// x(token) - mean of x, and the information the variance of x.
+/// Returns the evidence of the target's token having this score. With x = inverse_temperature (log
+/// D + G), its log-likelihood is x(token) - log sum exp(x); the derivative by log inverse
+/// temperature is x(token) - mean of x, and the information the variance of x.
 inline BeliefEvidence evidence_of(const PowerMoments& row, double inverse_temperature,
                                   double score) {
   return {sharpened(row, inverse_temperature, score) - row.mean, row.variance};

@@ -14,7 +14,7 @@ constexpr AcceptanceModel::Start sampled_by_number = {
 // Beliefs are learned themselves, and a little too sure.
 constexpr AcceptanceModel::Start by_belief = {{{0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}}};
 
-// Of a position of which only the sibling rank is known: the shipped pair's.
+// Returns the acceptance of a position of which only the sibling rank is known: the shipped pair's.
 const std::array<double, 4>& usual_position(AcceptanceRule draw) {
   static constexpr std::array<double, 4> sampled = {0.78, 0.36, 0.3, 0.11},
                                          top = {0.85, 0.5, 0.35, 0.3},

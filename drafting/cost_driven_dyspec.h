@@ -33,7 +33,7 @@ class CostDrivenDyspec final : public DraftPolicy {
   void take(DraftSource& source) override;
   void finish(TokenTree& tree) override;
 
-  /// Of a tree within these limits, before its root is evaluated.
+  /// Returns the prior of a tree within these limits, before its root is evaluated.
   GrowthPrior prior(const GrowthLimits& limits) const {
     return {&calibration_, limits.max_size, limits.max_depth,
             last_rank_,    limits.weight,   limits.drafts};

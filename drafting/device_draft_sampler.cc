@@ -209,7 +209,8 @@ class DeviceDraftSampler final : public DraftSampler {
     });
   }
 
-  /// Of a node's child with this rank (base/random.h); with a planted fault, of another.
+  /// Returns the number that judges a node's child with this rank (base/random.h); under a planted
+  /// fault, another child's.
   double judging_number(std::uint64_t node_key, std::uint64_t rank) const {
     StepKey key = text_.key;
     if (fault_ == DrawingFault::looks_at_next_sibling) ++rank;

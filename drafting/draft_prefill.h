@@ -21,8 +21,8 @@ struct DraftPrompt {
   /// Mean probability that the draft gave to the last tokens, at most 16: next to nothing for a
   /// draft that does not know the language. Unchanged if nothing was missing, or next to nothing.
   double likelihood = 1.0;
-  /// Of the pass made; none for a text that had no room in it, or waits for what another text in it
-  /// computes for both.
+  /// Rows in the pass made; none for a text that had no room in it, or waits for what another text
+  /// in it computes for both.
   std::int32_t rows = 0;
   bool out_of_slots = false;  ///< the pool has too few; what was computed stays
 

@@ -11,7 +11,7 @@ namespace {
 
 /// Most tokens that a step's first pass catches up with.
 constexpr std::int32_t longest_lag = 64;
-/// Of more, it catches up with the last ones alone.
+/// Last tokens that the draft catches up with where it lacks more.
 constexpr std::int32_t caught_up = 32;
 
 [[noreturn]] void throw_no_room() {
@@ -170,7 +170,7 @@ void DraftRunner::evaluate(std::span<const GrowingText> texts) {
   evaluate(frontiers_);
 }
 
-// Of a long stretch of plain decoding only the end is caught up with: a trial of speculation
+// Skips a long stretch of plain decoding but for its end: a trial of speculation
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag(SequenceState& state) {

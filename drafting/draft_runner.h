@@ -1,4 +1,22 @@
 // The draft model as a source of tree nodes.
+//
+// Four kinds of index, all of them std::int32_t:
+//   candidate   a node of the candidate tree, 0 for the root: slot_index_, evaluated_, rows_
+//   slot index  a place in DraftStep::slots_
+//   place       a place in kv_nodes_, which has the root, evaluated and new nodes: kv_parent_
+//   row         of a pass, in depth-first order within each text: logit_rows_, new_before_
+//
+// Invariants:
+// (1) slots_ holds the KV of evaluated nodes but the root, whose KV follows that of the tokens
+//     before it in SequenceState::draft_slots.
+// (2) A node is evaluated once in a step, and after its parent.
+// (3) root_before_ >= 0 while the pass of a step's root runs, and only then. A pass that fails
+//     gives the slots of its tokens back.
+// (4) commit() moves the slots of accepted nodes to the sequence; the others are freed with the
+//     step.
+// (5) free_steps_ has room for all steps_, so that a step's end cannot fail.
+// (6) Texts of evaluate(GrowingText) must have a step of this runner as their source: it is not
+//     checked.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +58,9 @@ class DraftStep final : public TextDraft {
   /// Keeps the KV of the accepted nodes that the draft evaluated.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);
 
-  /// In which this text had nodes.
+  /// Counts the passes in which this text had nodes.
   std::int64_t passes() const { return passes_; }
-  /// Of these passes, by its share of their rows, and of drawing.
+  /// Returns the time of these passes, by the share of their rows, and of drawing.
   const StepSeconds& seconds() const { return seconds_; }
 
  private:

@@ -39,7 +39,7 @@ class DraftSource {
   /// the next rank, and no child drawn later repeats it.
   virtual void exclude(std::int32_t /*node*/, TokenId /*token*/) {}
 
-  /// Of an evaluated node's next child: the expected share that it has of what D has left, which
+  /// Expects the share that an evaluated node's next child has of what D has left, which
   /// is the sum of squared shares; below 0: not known.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
 };

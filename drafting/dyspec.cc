@@ -97,7 +97,7 @@ class DyspecPolicy final : public DraftPolicy {
     TokenId token = -1;
     double value = 0.0, chance = 0.0;
   };
-  // Of a node's next child, if it is the proposer's.
+  // Returns a node's next child, if it is the proposer's.
   Proposed proposal(std::int32_t node, TokenId but = -1) const {
     if (limits_.proposer == nullptr) return {};
     const auto found = limits_.proposer->next(candidates_, node, but);

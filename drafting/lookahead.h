@@ -79,7 +79,7 @@ class Lookahead {
     }
   };
 
-  /// Of a tree's size.
+  /// What a tree of some size costs.
   struct Price {
     double rows;   ///< of the target's pass, beyond those of the tree as it is
     double floor;  ///< no number of further rows costs less for each

@@ -36,7 +36,7 @@ class SpecinferPolicy final : public DraftPolicy {
 
   bool admits(double value) const { return value > 0.0 && value >= limits_.min_value; }
 
-  // Of the layer drawn, which is the frontier so far, keeps the nodes that get children.
+  // Keeps, of the layer drawn, which is the frontier so far, the nodes that get children.
   void open_layer() {
     open_.clear();
     if (depth_ == std::min(static_cast<std::int32_t>(widths_.size()), limits_.max_depth)) {

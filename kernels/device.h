@@ -149,7 +149,7 @@ struct QkvOutput {
   HeadNorms norms;
 };
 
-/// Of gated feed-forward layers (Shazeer, 2020).
+/// The activation of gated feed-forward layers (Shazeer, 2020).
 enum class Activation {
   silu,       ///< x / (1 + exp(-x))
   gelu_tanh,  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))

@@ -47,7 +47,7 @@ struct DeviceChild {
 struct DrawnChildren {
   std::span<const DeviceChild> list;
   bool exhausted = false;  ///< beyond these D has no mass
-  /// Of the whole row's probabilities, where children are sampled; below 0 elsewhere.
+  /// Sum over the whole row's probabilities, where children are sampled; below 0 elsewhere.
   double squares = -1.0;
   // Where the batch has an inverse temperature of beliefs:
   std::span<const float> scores;  ///< D times noise of the listed children

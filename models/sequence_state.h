@@ -1,4 +1,14 @@
 // One text and the memory that both models keep of it.
+//
+// Invariants, but for what a step that failed leaves to the next one:
+// (1) The prefix cache owns the KV of tokens [0, base.length()). target_slots owns the target's of
+//     [base.length(), target_kv()), which ends before the last token and has no gaps.
+// (2) draft_from < 0: draft_slots begin at token base.length(). draft_from >= 0: they begin at
+//     token draft_from <= base.length(), and the draft goes without the cache's KV of the tokens
+//     before it that lack the draft's.
+// (3) counts and largest_token are those of all tokens.
+// (4) steps and epoch never decrease, so that no random number is used twice. A fork has its
+//     original's.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +60,7 @@ struct SequenceState {
     counts.add(token);
     if (token > largest_token) largest_token = token;
   }
-  /// Of tokens [0, target_kv()) the target has KV.
+  /// Counts the tokens that the target has KV of: [0, target_kv()).
   std::int32_t target_kv() const { return base.length() + target_slots.size(); }
   std::int32_t draft_begin() const { return draft_from >= 0 ? draft_from : base.length(); }
   /// Tokens [0, draft_kv()) the draft has KV of, or skipped.
@@ -70,7 +80,7 @@ struct SequenceState {
     }
     draft_slots.skip_to(std::max(draft_slots.size(), length - draft_begin()));
   }
-  /// Of what it shares the draft's KV is the tree's, as soon as the tree has it.
+  /// Frees its own draft KV for tokens whose draft KV the cache now holds.
   void yield_draft() noexcept {
     if (draft_from < 0) return;
     const std::int32_t has = base.draft_length();

@@ -41,7 +41,7 @@ class TargetRows final : public TargetSource {
  public:
   explicit TargetRows(TargetRunner& runner);
 
-  /// Of the tree's rows.
+  /// Returns the order of the tree's rows.
   const TreeOrder& order() const { return order_; }
   /// Rows of tokens before the root, which stand before the tree's.
   std::int32_t prefill_rows() const { return prefill_rows_; }
@@ -130,7 +130,7 @@ class TargetRunner {
     return pass({&text, 1});
   }
   void wait() { model_.device().synchronize(); }
-  /// Of the pass, in the order given.
+  /// Returns a text of the pass, in the order given.
   TargetRows& text(std::size_t index = 0) { return texts_[index]; }
   const TargetRows& text(std::size_t index = 0) const { return texts_[index]; }
 
@@ -147,7 +147,7 @@ class TargetRunner {
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
-  /// Of putting the last pass's trees in depth-first order.
+  /// Returns the time of putting the last pass's trees in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
 
   /// KV tokens of former passes that passes have read so far.

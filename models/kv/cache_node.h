@@ -20,8 +20,8 @@ struct CacheNode {
 
   CacheNode* parent = nullptr;  ///< null: the root, the only one without tokens
   std::vector<TokenId> tokens;  ///< on the edge to it
-  /// Of these, each with one. The draft's are those of the first tokens, or of none if the parent
-  /// lacks some.
+  /// KV slots, one for each token. The draft's are those of the first tokens, or of none if the
+  /// parent lacks some.
   KvSlots target, draft;
   std::map<TokenId, std::unique_ptr<CacheNode>> children;  ///< by their first token
   std::int32_t begin = 0;                                  ///< place of its first token in a text
@@ -30,10 +30,10 @@ struct CacheNode {
   /// Its own entry while it is not in the cache's list of leaves without users.
   std::list<CacheNode*> idle;
   const std::list<CacheNode*>::iterator place;  ///< in either list
-  // Of the pass that is being laid out (models/kv/pass_layout.h):
+  // Scratch of the pass that is being laid out (models/kv/pass_layout.h):
   std::uint64_t pass = 0;
   std::int32_t first_text = 0;
-  // Of texts that lack the draft's KV here, while they are counted (models/draft_gaps.h):
+  // Scratch for counting the texts that lack the draft's KV here (models/draft_gaps.h):
   std::uint64_t lacked = 0;
   std::int32_t lacking_texts = 0;
 

@@ -177,7 +177,7 @@ std::int32_t PrefixCache::own_refs(const CacheNode& node) const noexcept {
   return refs;
 }
 
-// A reference more at the node.
+// Adds a user to the node and its ancestors.
 void PrefixCache::enter(CacheNode* node) noexcept {
   for (; node != nullptr; node = node->parent) {
     if (node->users++ > 0) continue;
@@ -296,7 +296,7 @@ void PrefixCache::fold(CacheNode& node, KvSlots& target, KvSlots& draft) noexcep
   draft.drop_front(given);
 }
 
-// Of a leaf that has one reference.
+// Appends tokens to a leaf that has one reference.
 bool PrefixCache::grow(CacheNode& node, std::span<const TokenId> tokens, KvSlots& target,
                        KvSlots& draft) noexcept {
   const std::int32_t count = length_of(tokens), given = std::min(count, draft.size());
@@ -322,7 +322,7 @@ bool PrefixCache::grow(CacheNode& node, std::span<const TokenId> tokens, KvSlots
   return true;
 }
 
-// Null without memory. Nobody is at the child.
+// Adds a child. Returns null if host memory runs out. The new child has no users yet.
 CacheNode* PrefixCache::add_child(CacheNode& node, std::span<const TokenId> tokens, KvSlots& target,
                                   KvSlots& draft) noexcept {
   CacheNode* child = nullptr;

@@ -101,7 +101,7 @@ class PrefixCache {
   /// Takes KV that nobody uses until `wanted` slots are free: the least recently used leaf first,
   /// from its end. False: nothing was taken.
   bool evict(const Slots& wanted) noexcept;
-  /// Of the target, that could be taken.
+  /// Counts the target's slots that could be taken.
   std::int32_t evictable() const noexcept;
 
   struct Counts {

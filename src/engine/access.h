@@ -41,7 +41,7 @@ inline double working_seconds(const Engine& engine) {
   return now_seconds() - engine.load_seconds();
 }
 
-/// Of an engine that outlives it.
+/// Internal access to an Engine, which must outlive it.
 class EngineAccess {
  public:
   explicit EngineAccess(Engine& engine) : impl_(impl(engine)) {}

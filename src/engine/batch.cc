@@ -216,7 +216,7 @@ class Batch {
     }
   }
 
-  // Of the failure that is being handled.
+  // Records the exception being handled as the request's error.
   void fail(std::size_t request) {
     Outcome& outcome = outcomes_[request];
     if (!outcome.error) outcome.error = in_words(std::current_exception());

@@ -37,7 +37,7 @@ void check_paths(const char* what, const std::vector<RankPath>& paths) {
   const TreeShape shape(paths);  // throws
 }
 
-// Of what is not checked for all policies.
+// Checks what concerns one policy alone; this one has nothing.
 template <typename Policy>
 void check_values(const Policy&) {}
 

@@ -60,7 +60,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   CostCorrection correction;              ///< of these costs, by the clock, over all sequences
   std::optional<BatchSizer> batch_sizer;  ///< by these, once sequences have shared a step
   std::int64_t steps = 0;                 ///< that were planned
-  /// What sequences have said of the acceptance rules, by policy and tenths of temperature.
+  /// Measured speed of each acceptance rule, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairInverseTemperature> inverse_temperatures;
@@ -80,7 +80,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
   std::unique_ptr<Scheduler> scheduler;
-  /// Of sequences that have ended: CacheStatistics.
+  /// Sums over sequences that have ended, for CacheStatistics.
   std::atomic<std::int64_t> prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 

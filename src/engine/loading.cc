@@ -18,15 +18,15 @@ constexpr std::int32_t scored_rows = 16;
 /// Rows of a target pass over many sequences: from about here on a GPU's matrix units are the
 /// limit, and a further row costs what it would cost in a pass of its own.
 constexpr std::int32_t usual_batch_rows = 512;
-/// Of many sequences each is given room for this many tokens; longer ones have others' room.
+/// Tokens that each of many sequences is given room for; longer ones take others' room.
 constexpr std::int32_t usual_length = 2048;
 /// Longest context that there is room for without being asked.
 constexpr std::int32_t usual_context = 8192;
 
 constexpr std::int32_t most_batch_rows = 2048;
 
-// Of the draft's passes. Sequences' trees together seldom have more nodes of one depth than half of
-// what they may have in all; if they have, there is another pass.
+// Returns the rows of the draft's passes. Sequences' trees together seldom have more nodes of one
+// depth than half of what they may have in all; if they have, there is another pass.
 std::int32_t draft_rows(const EngineOptions& options) {
   return std::max({scored_rows, tree_rows(options), batch_rows(options) / 2});
 }

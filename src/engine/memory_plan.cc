@@ -12,7 +12,7 @@
 namespace coppice {
 namespace {
 
-/// Of what is free, left for code that libraries load at first use, for recorded passes, and for
+/// Free memory that is left for code that libraries load at first use, for recorded passes, and for
 /// rounding of allocations.
 constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
 

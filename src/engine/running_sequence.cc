@@ -51,7 +51,7 @@ std::optional<DraftPrompt> RunningSequence::draft_prompt(DraftStartPolicy::Batch
   return std::nullopt;
 }
 
-// What it has then of its prompt and did not compute, others have.
+// Begins the draft. Draft KV of the prompt that this sequence did not compute came from the cache.
 void RunningSequence::begin_draft(const DraftPrompt& prompt) {
   speculator.begin(prompt);
   if (draft_rows_ < 0) return;

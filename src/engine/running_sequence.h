@@ -47,7 +47,7 @@ class RunningSequence {
   /// keeps it.
   bool gives_kv_back = false;
 
-  // Of the step at hand, in memory that all steps use.
+  // Results of the step at hand, in memory that all steps use.
   TokenTree tree;
   Verdict verdict;
   std::vector<TokenLogprob> logprobs;  ///< of the tokens that it brings, where they are asked for
@@ -77,7 +77,7 @@ class RunningSequence {
   }
 
   bool ended() const { return ended_.has_value(); }
-  /// Ends the sequence where it stands; what could have begun a stop text is delivered.
+  /// Ends the sequence where it stands; text held back as a possible stop text is released.
   void end_between_steps(FinishReason reason);
   std::int32_t tokens_left() const;
   /// Counts it among the sequences of a step.

@@ -12,9 +12,9 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what sequences lack, without which one more is not let in: of a few steps,
-/// of two at least. With fewer slots than sequences it would be preempted before it has taken part
-/// in a step, and let in again, for ever.
+/// Free slots required, beyond missing prompt tokens, before another sequence is admitted: a few
+/// steps' slots, two steps' at least. With fewer slots than sequences the new one would be
+/// preempted before its first step, and admitted again, for ever.
 std::int32_t headroom(std::int32_t sequences) { return std::max(64, 2 * sequences); }
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.
@@ -128,7 +128,7 @@ void write_to_end(Scheduler& scheduler, RunningSequence& sequence) {
 
 // --- steps ------------------------------------------------------------------------------------
 
-// False: there is no sequence that could take one.
+// Leads one step for all ready sequences. Returns false if no sequence could take one.
 bool Scheduler::lead(Lock& lock, Call& leader) {
   // So that nothing fails while it leads: nobody else would take over.
   for (auto* const list : {&ready_, &stepping_}) list->reserve(sequences_);
@@ -167,7 +167,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
     call.events_.push_back(sequence);
     if (&call != &leader) call.wake_.notify_one();
   }
-  // Whoever was left out has the next turn.
+  // Sequences left out of this step come first in the next.
   if (plan_.sequences.size() < ready_.size()) {
     for (const SequencePlan& plan : plan_.sequences) {
       // In the memory that it had. The plan is an older one if the step failed before it had its
@@ -184,7 +184,7 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   return true;
 }
 
-// Sequences that were delivered at the same time go on together.
+// Waits for quick callbacks, so that sequences delivered at the same time go on together.
 void Scheduler::await_calls(Lock& lock, const Call& leader) {
   const auto at_call = [](const RunningSequence* sequence) {
     return sequence->place.state == State::at_call && !sequence->place.slow;
@@ -215,7 +215,7 @@ std::int32_t Scheduler::active() const {
 void Scheduler::admit() {
   std::int32_t running = active(), lacking = 0;
   lacking_.clear();
-  // Of tokens that several lack, one computes them for all.
+  // Counts tokens to compute; one sequence computes for all what several lack.
   const auto lacks = [&](const SequenceState& state) {
     return TargetRunner::prefill_rows(state) - lacking_.awaits(state);
   };
@@ -249,7 +249,8 @@ void Scheduler::admit() {
   }
 }
 
-// Who was preempted, or has waited for long, else who shares most. The queue is not empty.
+// Chooses the sequence to admit next: one that was preempted or passed over too often, else the one
+// that shares most with the cache. The queue is not empty.
 std::vector<RunningSequence*>::iterator Scheduler::next_waiting() {
   const auto first = queue_.begin();
   const SequencePlace& place = (*first)->place;
@@ -269,8 +270,8 @@ std::vector<RunningSequence*>::iterator Scheduler::next_waiting() {
   return best;
 }
 
-// What the step may want, prompts in full, before its trees have to shrink: as soon as it is known
-// whose drafts begin. False: nothing was taken.
+// Evicts what the step may want, prompts in full, before its trees have to shrink: as soon as it is
+// known whose drafts begin. Returns false if nothing was evicted.
 bool Scheduler::evict() {
   PrefixCache::Slots prefill, step;
   lacking_.clear();
@@ -297,7 +298,7 @@ bool Scheduler::evict() {
       {prefill.target + std::min(step.target, most), prefill.draft + std::min(step.draft, most)});
 }
 
-// Of all sequences that are ready. False: too few KV slots, and nothing was done.
+// Runs one step for all ready sequences. Returns false, having done nothing, if slots ran out.
 bool Scheduler::take_step() {
   try {
     return step(ready_);
@@ -338,8 +339,8 @@ bool Scheduler::step(std::span<RunningSequence* const> sequences) {
   return true;
 }
 
-// The draft's prefills come after the target's, one pass in a step. Who needs no more of them goes
-// on, and so does who began without.
+// Runs the draft's prefills, after the target's, one pass in a step. Sequences that need no more of
+// them take the step, and so do those that began without a draft.
 void Scheduler::begin_drafts(std::span<RunningSequence* const> sequences) {
   const double start = now_seconds();
   stepping_.clear();
@@ -372,9 +373,9 @@ void Scheduler::begin_drafts(std::span<RunningSequence* const> sequences) {
 
 // --- the queue --------------------------------------------------------------------------------
 
-// KV that nobody uses by now first, then who waits in the queue with slots of earlier calls, then a
-// sequence at a slow callback, which may itself be waiting for those that want them, then the
-// sequence that was let in last.
+// Frees KV slots: evicts unused KV; else takes them from a queued sequence that kept slots of an
+// earlier call, else from a sequence at a slow callback (which may itself wait for the sequences
+// that need slots), else from the sequence admitted last.
 void Scheduler::preempt() {
   if (evict()) return;
   const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
@@ -392,7 +393,8 @@ void Scheduler::preempt() {
   give_up_on(sequence);  // its call will put it back
 }
 
-// Counted when it is let in again: its callback may be ending it meanwhile.
+// Takes a sequence's KV. The preemption counts once the sequence is admitted again: its callback
+// may be ending it meanwhile.
 void Scheduler::take_kv(RunningSequence& sequence) {
   sequence.release_kv();
   sequence.place.preempted = true;
@@ -427,7 +429,7 @@ void Scheduler::give_up_on(RunningSequence& sequence) {
   sequence.place.slow = true;
 }
 
-// Somebody who sleeps, and has sequences that could take a step, leads.
+// Wakes one sleeping call with runnable sequences; it becomes the leader.
 void Scheduler::wake_next_leader() {
   for (Call* const call : calls_) {
     if (!call->asleep_ || call->leaving_ || !call->events_.empty() || call->sequences_.empty())

@@ -4,6 +4,38 @@
 // event: it then leads steps for all sequences that are ready, its own and others', or sleeps while
 // another call leads. Callbacks run on their callers' threads, between steps. A sequence whose
 // callback takes longer than a step is left out until it comes back.
+//
+// A sequence's states (SequencePlace::State), and what moves it:
+//
+//                            admit()
+//   outside --------> queued --------> ready <-------------+
+//      ^   Call::add()  ^  <--------    |  ^               |
+//      |                |   preempt()   |  | no event      |
+//      |                |        lead() v  |               |
+//      |                |             in_step              |
+//      |                |               | event            |
+//      |                |               v                  |
+//      +----------------+------------ at_call -------------+
+//       ended or failed    preempted             goes on
+//                       (all three: deliver())
+//
+// ~Call() takes a sequence outside from any state but in_step.
+//
+// A call's thread is in a callback, leads (leader_), or sleeps in next() (asleep_) until it has an
+// event, is stopped, or is woken as the next leader.
+//
+// Invariants:
+// (1) At most one call leads. mutex_ guards everything but what is marked as the leader's; it is
+//     not held during a step or a callback.
+// (2) A queued sequence is in queue_. One that is ready, in a step or at its call is in running_,
+//     unless it was preempted at its call: deliver() then puts it back into queue_.
+// (3) Only the leader moves sequences into and out of in_step. Until the step ends, nobody preempts
+//     them or takes them from their call: ~Call() waits.
+// (4) awaited_ counts the sequences that are at their calls and not slow.
+// (5) add() and lead() reserve memory for every list that a sequence may be moved to, so that no
+//     move fails.
+// (6) Whoever ends next(), deliver() for an ended sequence, or a call, while nobody leads, wakes
+//     the next leader: no runnable sequence is left behind by sleeping calls.
 #pragma once
 
 #include <condition_variable>

@@ -27,13 +27,14 @@ struct SettledRequest {
   RuleChoice* rules =
       nullptr;  ///< of the engine, to be told how this sequence fared; null if it is not
   double draft_temperature;
-  /// Of the first step: beliefs may be learned from there.
+  /// Settings of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
   bool learns_belief = false;  ///< else its inverse temperature is fixed
-  /// Of the engine, to be told where this sequence's inverse temperature ended; null if it is not.
+  /// The engine's record, to be told where this sequence's inverse temperature ended; null if it is
+  /// not.
   PairInverseTemperature* inverse_temperature = nullptr;
-  /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
+  /// The engine's policy of when the draft is to begin. Null unless sizes are chosen step by step.
   DraftStartPolicy* draft_start = nullptr;
 
   /// Whether trees have looked-up children.

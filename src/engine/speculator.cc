@@ -55,7 +55,7 @@ bool Speculator::begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, S
   using Begin = DraftStartPolicy::Begin;
   if (begun()) return true;
   const std::int32_t missing = DraftPrompt::missing(state);
-  // Who is alone from the start waits for nothing.
+  // A sequence alone since its start begins drafting at once.
   if (request_.draft_start == nullptr || (!put_off_ && (missing == 0 || batch.texts == 1))) {
     begin_ = Begin::now;
     return true;
@@ -74,7 +74,8 @@ bool Speculator::begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, S
   return begun();
 }
 
-// Others have no result for the host to wait for.
+// Records a prefill's time. Only a prompt's last draft pass returns a result, so only it can be
+// timed.
 void Speculator::note_prefill(const DraftPrompt& prompt, double seconds, double pass_rows) {
   if (request_.draft_start == nullptr || !follows_the_clock()) return;
   if (pass_rows == 0.0 || prompt.rows == 0 || !prompt.done() || prompt.out_of_slots) return;
@@ -195,7 +196,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
     if (begin_ == DraftStartPolicy::Begin::now)
       request_.draft_start->record_gain(work.texts, won, cost);
     if (!begun()) request_.draft_start->record_put_off(work.texts);
-    // What it wins for itself the others pay for, who end no earlier.
+    // A probe's gain is paid for by the others, which finish no earlier.
     const bool probes = begin_ == DraftStartPolicy::Begin::as_probe;
     if (probes && draft != nullptr) ++probed_;
     if (probes && (sizer_->waits() || probed_ > SizingConstants::known_steps)) {
@@ -242,7 +243,7 @@ void Speculator::learn_pair(const Statistics& s) {
         BeliefTemperature::usual(request_.options.sampling.temperature,
                                  request_.draft_temperature));
   }
-  // Nor does a sequence say much that shared its passes: what rows cost it was others' doing.
+  // A sequence that shared passes tells little: its cost per row depended on the others.
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps ||
       s.batch_mean > SizingConstants::most_company) {
     return;

@@ -19,7 +19,7 @@ constexpr bool trees_are_validated = true;
 constexpr bool trees_are_validated = false;
 #endif
 
-// Of a sequence that no draft follows: it draws nothing, and evaluates nothing.
+// Stands in for the draft of a sequence without one: draws nothing, and evaluates nothing.
 class NoDraft final : public TextDraft {
  public:
   void evaluate(const TokenTree&, std::span<const std::int32_t>) override {}

@@ -25,20 +25,21 @@ namespace coppice {
 /// changed.
 class Step {
  public:
-  /// Of the step's noise only this much is said before the trees: it is used up even if the step
-  /// fails. The plan outlives this.
+  /// Reserves this step's random numbers; they count as used even if the step fails. The plan
+  /// outlives this.
   Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan);
 
-  /// In common rounds. A sequence without limits has its root alone: a plain step.
+  /// Grows all trees in common rounds. A sequence without limits has its root alone: a plain step.
   void grow();
-  /// The target's pass, the verdicts, and who wants to know of them. False: too few KV slots.
+  /// Runs the target pass, verifies every tree, calls the observer. Returns false if KV slots ran
+  /// out.
   bool judge();
-  /// Of a sequence with a verdict; `index` as in the plans.
+  /// Returns the target's rows of a sequence with a verdict; `index` as in the plans.
   TargetRows& target(std::size_t index) { return pass_->text(parts_[index].in_pass); }
-  /// All sizes learn from it, and the sequences gain their accepted paths and bonus tokens. Once
-  /// one has, a failure is that of a sequence.
+  /// Has all sizes learn from the step; the sequences gain their accepted paths and bonus tokens.
+  /// Once one has, a failure is that of a sequence.
   void commit();
-  /// What it brought to each sequence, what it took, and what the sequence learns from it.
+  /// Records what the step brought to each sequence and what it took; the sequence learns from it.
   void account();
 
  private:

@@ -151,7 +151,7 @@ class Planner {
                                    const RunningSequence& sequence) const {
     return step.texts > 1 && sequence.speculator.adapts();
   }
-  // Of sequences with the same noise one's tokens would decide whether the other draws the same.
+  // Says whether another sequence has the same noise: its tokens would decide what this one draws.
   bool has_twin(const RunningSequence& sequence) const {
     const auto is_twin = [&](const RunningSequence* other) {
       const GenerateOptions &a = sequence.request.options, &b = other->request.options;

@@ -27,7 +27,7 @@ struct SizingConstants {
   /// at load were off by.
   static constexpr double machine_spread = 0.5, work_spread = 0.5, rows_spread = 0.25;
   static constexpr double rows_alike = 0.8;
-  /// Of the machine at first: a table has been measured, or checked, just now.
+  /// Spread of the machine at first: a table has been measured, or checked, just now.
   static constexpr double first_machine_spread = 0.2;
   /// Steps until one is as uncertain as at first, but for a third.
   static constexpr double machine_memory = 100.0, work_memory = 2000.0;
@@ -111,9 +111,9 @@ struct SizingConstants {
 
   // Which acceptance rule (rule_choice.h): coupled over rejection, as a logarithm.
 
-  /// Of the tokens per second, for each doubling of the tree, and the tree at which both bring the
-  /// same: fitted to trees of 2 to 64 nodes of the shipped pair and of one with a weaker draft, at
-  /// temperatures 0.6 to 1 (README.md).
+  /// Gain of the tokens per second, for each doubling of the tree, and the tree at which both bring
+  /// the same: fitted to trees of 2 to 64 nodes of the shipped pair and of one with a weaker draft,
+  /// at temperatures 0.6 to 1 (README.md).
   static constexpr double gain_per_doubling = 0.02, even_nodes = 10.0;
   /// How far pairs differ from that, and single texts from one another, as standard deviations.
   static constexpr double gain_spread = 0.05, text_spread = 0.25;
@@ -127,7 +127,7 @@ struct SizingConstants {
 
   // How costs are measured.
 
-  /// Of a first start: seconds granted; if models are large, so many passes, up to the most.
+  /// Budget of a first start: seconds granted; if models are large, so many passes, up to the most.
   static constexpr double budget_seconds = 0.4, budget_passes = 250.0, most_budget_seconds = 1.5;
   /// At least so many rounds; then until a round takes less than this share off the least times, or
   /// the budget is spent. A round that takes more than `disturbed` off says that others were

@@ -33,7 +33,7 @@ class CostCorrection {
   /// first steps count for much.
   void doubt_machine();
 
-  /// Of the table's seconds, what the clock takes on average.
+  /// Returns what the clock takes on average, as a multiple of the table's seconds.
   double factor(Work work, std::int32_t rows = 1) const;
   /// How far the factor may be off, as a logarithm's standard deviation.
   double spread(Work work, std::int32_t rows = 1) const;

@@ -225,8 +225,8 @@ class Rounds {
   }
 
  private:
-  // Of the i-th, from those on both sides whose long prefix was timed; in proportion to the rows
-  // beyond the last.
+  // Estimates the growth of the i-th, from those on both sides whose long prefix was timed; in
+  // proportion to the rows beyond the last.
   double growth(std::size_t i) const {
     std::size_t below = i, above = i;
     while (!all_[below].far) --below;  // the first is one row, which was

@@ -97,7 +97,7 @@ class DraftStartPolicy {
   std::array<Gain, 12> gains_{};     ///< by the logarithm of the number of texts
   double tokens_since_probe_ = 0.0;  ///< of texts that were put off
   double prefill_seconds_ = 0.0, prefill_by_table_ = 0.0;
-  // Of the batch at hand:
+  // About the batch at hand:
   std::int64_t looked_at_ = -1;
   /// Tokens won for each plain one: expected, less a deviation of the chances, and at best.
   double expected_ = 0.0, cautious_ = 0.0, at_best_ = 0.0;

@@ -20,9 +20,10 @@ struct ClockedCosts {
   double factor(Work work, std::int32_t rows = 1) const {
     return correction == nullptr ? 1.0 : correction->factor(work, rows);
   }
-  /// Of a step that gives each text a token and computes so many rows of others' prompts.
+  /// Returns the seconds of a step that gives each text a token and computes so many rows of
+  /// others' prompts.
   double plain(std::int32_t texts, std::int32_t prompt_rows, std::int64_t kv_tokens) const;
-  /// Of a step as it was.
+  /// Returns the seconds of a step as it was.
   double step(const StepWork& work) const;
 };
 

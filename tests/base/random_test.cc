@@ -48,7 +48,7 @@ TEST(Random, UniformsAreUniformAndInside) {
   EXPECT_NEAR(sum_of_products / draws, 0.0, 5.5 / 12.0 / std::sqrt(static_cast<double>(draws)));
 }
 
-// Of the number's cell out of 2^52.
+// Returns the number's cell out of 2^52.
 std::uint64_t cell_of(double u) {
   const double cell = u * 0x1p52 - 0.5;
   return static_cast<std::uint64_t>(cell);

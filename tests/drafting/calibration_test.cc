@@ -114,7 +114,7 @@ TEST(Calibration, LearnsFromNumbers) {
 }
 
 TEST(Calibration, RecordsWhatWasJudged) {
-  // Of the root's children 1, 2, 3 the second was accepted; of its children 4, 5 none. Node 6,
+  // The second of the root's children 1, 2, 3 was accepted; of its children 4, 5 none. Node 6,
   // under node 1, was not reached.
   TokenTree tree;
   tree.reset(0);
@@ -215,7 +215,7 @@ class NaiveGrowth {
     if (depth > limits.max_depth) return {};
     if (rank == 0 && !source_.evaluated.contains(node))
       source_.evaluate(tree_, std::span(&node, 1));
-    // Of what was left before the child was drawn.
+    // A share of what was left before the child was drawn.
     if (!waiting_[n]) {
       share_.resize(std::max(share_.size(), n + 1));
       share_[n] = source_.expected_share(node);

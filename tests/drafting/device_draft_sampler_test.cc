@@ -34,7 +34,7 @@ class HostArithmetic final : public DeviceSampler {
  public:
   HostArithmetic() : DeviceSampler(vocab) {}
 
-  /// Of the rows staged next.
+  /// Logits of the rows staged next.
   std::vector<std::vector<float>> logits;
   std::int32_t scores_asked = 0;
 
@@ -198,7 +198,7 @@ TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
             ASSERT_EQ(child->prob, expected->prob);
             ASSERT_NEAR(child->belief, expected->belief, 1e-5f * expected->belief);
             sum += static_cast<double>(child->belief);
-            // Of what is listed, and of the rest, which the device is asked for.
+            // Evidence of what is listed, and of the rest, which the device is asked for.
             if (rank == 0 || rank == 40) expect_equal_evidence(node);
           }
           if (params.top_k == 60) {

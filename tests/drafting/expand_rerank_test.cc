@@ -136,7 +136,7 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
             << " draft passes where expanding all layers makes " << layers << "\n";
 }
 
-// Of all trees among the candidates, none of its size has a larger sum of w.
+// No tree among the candidates of its size has a larger sum of w.
 TEST(ExpandRerank, KeepsTheBestTreeOfAllCandidates) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const std::size_t vocab = 2 + seed % 2;

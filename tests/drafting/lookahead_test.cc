@@ -55,7 +55,8 @@ struct Value {
   bool operator>(const Value& other) const { return value > other.value; }
 };
 
-// Of all positions that can be filled from `open` in so many passes, the highest first.
+// Lists the values of all positions that can be filled from `open` in so many passes, the highest
+// first.
 std::vector<Value> all_values(const std::vector<AcceptanceCalibration>& trees,
                               const std::vector<OpenPosition>& open, std::int32_t passes) {
   std::vector<Value> values;
@@ -74,7 +75,7 @@ std::vector<Value> all_values(const std::vector<AcceptanceCalibration>& trees,
   return values;
 }
 
-// Of one tree.
+// Looks ahead for one tree.
 class Looking {
  public:
   Looking(const AcceptanceCalibration& calibration, const GrowthEconomics& prices)
@@ -91,8 +92,8 @@ class Looking {
   Lookahead lookahead_;
 };
 
-// Of one tree, and of several. Numbers of passes are tried around one that is good: where costs
-// have a step, a better one may lie beyond some that are worse.
+// Holds for one tree, and for several. Numbers of passes are tried around one that is good: where
+// costs have a step, a better one may lie beyond some that are worse.
 TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
   std::int32_t several_passes = 0, missed = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -71,7 +71,8 @@ TEST(BatchShares, EveryPass) {
   EXPECT_EQ(only(engine.generate(one)[0]).statistics.batch_mean, 1.0);
 }
 
-// Of calls from several threads, too. The first one's steps take their time until one is shared.
+// Calls from several threads share passes, too. The first one's steps take their time until one is
+// shared.
 TEST(BatchShares, PassesOfSeveralCalls) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());

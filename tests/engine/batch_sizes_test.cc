@@ -211,7 +211,7 @@ TEST(BatchSizes, WhatTheDraftLacksOfASharedPromptIsPaidOnce) {
   engine.generate(with_long_prompts(engine, 4, Chain{}));  // it is known then what chains win
   plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
               {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 400.0, 400.0}});
-  // Of plain texts, so that the tree has its KV of the target alone.
+  // From plain texts, so that the tree has its KV of the target alone.
   const std::vector<TokenId> shared = with_long_prompts(engine, 1, Chain{})[0].tokens;
   std::vector<Request> requests = requests_of(8, Chain{});
   for (Request& request : requests) {

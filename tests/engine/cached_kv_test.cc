@@ -386,7 +386,7 @@ TEST_F(CachedKv, LetsTextsInByWhatTheyShare) {
   EXPECT_LE(stranger, 65) << "passed over 64 times";
 }
 
-// Of prompts in groups, shuffled, everything is computed once if it fits, and little more in a
+// Prompts in groups, shuffled, are all computed once if it fits, and little more in a
 // quarter of the memory; with a draft as without.
 TEST_F(CachedKv, SpeculationCostsNoHits) {
   constexpr std::uint32_t groups = 16, of_group = 9;

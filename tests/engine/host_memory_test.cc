@@ -127,7 +127,7 @@ TEST(BatchRows, AreFewerWhereLogitsWouldTakeTooMuchMemory) {
   EngineOptions options = testing::shipped_options();
   options.max_tree_size = 64;
   const auto rows = [&](std::int64_t available) { return plan_host_rows(options, available); };
-  // Of 4096 tokens; of the draft half as many, and as many distributions.
+  // Bytes of 4096 tokens; of the draft half as many, and as many distributions.
   constexpr std::int64_t all = (512 + 256 + 512) * 4096 * 4;
   EXPECT_EQ(rows(16 * all), 512);
   EXPECT_EQ(rows(16 * all - 16), 256);

@@ -137,8 +137,8 @@ class Ledger {
     tokens_ += write.seen.size();
     return places;
   }
-  /// Of two tokens at one position that have nothing to do with each other: the later one came
-  /// where the earlier was taken back, or another text has it.
+  /// Compares two tokens at one position that have nothing to do with each other: the later one
+  /// came where the earlier was taken back, or another text has it.
   void compare_taken_back(double earlier, double later) { taken_back_.add(earlier, later); }
   void compare_texts(double one, double other) { texts_.add(one, other); }
 
@@ -178,7 +178,7 @@ class Ledger {
 
   // The argmax of probability over noise, or of probability.
   void predict(const Law& law, const Write& write, std::size_t position, TokenId token) {
-    // Of the engine's F32 logits, and of BF16 products on a GPU.
+    // The error of the engine's F32 logits, and of BF16 products on a GPU.
     const double margin = on_cuda() ? 0.05 : 1e-3;
     std::vector<double> score = law.probs;
     if (write.sampling.temperature > 0.0) {
@@ -212,7 +212,7 @@ struct Tale {
   std::vector<TokenId> tokens;
   std::uint64_t stream, epoch;
   std::vector<double> places = {};  ///< by position; below 0: not to be compared
-  /// Of tokens that were taken back for no reason of their own.
+  /// Places of tokens that were taken back for no reason of their own.
   std::map<std::size_t, std::vector<double>> taken_back = {};
   std::map<std::size_t, double> first = {};  ///< of the first token that was written there
 
@@ -429,7 +429,7 @@ class Programs {
     }
   }
 
-  // Of texts whose streams differ in upper bits.
+  // Compares texts whose streams differ in upper bits.
   void compare_texts() {
     for (std::size_t a = 0; a < tales_.size(); ++a) {
       for (std::size_t b = a + 1; b < tales_.size(); ++b) {
@@ -445,8 +445,8 @@ class Programs {
 
   Engine& engine_;
   Ledger& ledger_;
-  // Of its own: by what the same numbers did to an earlier text a later one's sizes would be chosen
-  // (GenerateOptions::stream).
+  // A seed of its own: by what the same numbers did to an earlier text a later one's sizes would be
+  // chosen (GenerateOptions::stream).
   std::uint64_t seed_;
   std::mt19937 random_;
   StateFault fault_;

@@ -131,7 +131,7 @@ TEST_P(SharedTexts, ReadOnceWhatTheyShare) {
   EXPECT_EQ(after.by_tree - before.by_tree, 100);
 }
 
-// Of prompts that the draft has not seen one is computed, and the others find it done.
+// One of the prompts that the draft has not seen is computed, and the others find it done.
 TEST_P(SharedTexts, TheDraftComputesWhatTheyShareOnce) {
   const std::vector<TokenId> all = random_tokens(80, vocab, 1);
   std::vector<std::unique_ptr<SequenceState>> texts;
@@ -180,7 +180,7 @@ TEST_P(SharedTexts, AStepWithoutTheDraftsPrefillIsRight) {
   EXPECT_TRUE(machine_->all_free());
 }
 
-// Of a short prompt it computes that for the text alone, and guesses as if nothing had been shared;
+// It computes a short prompt for the text alone, and guesses as if nothing had been shared;
 // of a long one the end.
 TEST_P(SharedTexts, AStepCatchesUpWithSharedTokens) {
   for (const std::size_t length : {40, 100}) {

@@ -405,8 +405,8 @@ struct ForestOfTexts {
       }
     }
   }
-  // Of 16 neighbouring slots of a long run, those that lie in a unit where no single copy brings
-  // them; all of them in `all`.
+  // Counts, among 16 neighbouring slots of a long run, those that lie in a unit where no single
+  // copy brings them; all of them in `all`.
   int misaligned(RangePlanner& planner, std::int32_t prefix, int& all) const {
     std::vector<RowTile> tiles = room_for_tiles(rows, 2);
     const RangePlan plan =

@@ -217,7 +217,7 @@ TEST(BatchSizer, WhoIsLeftAloneSpeculatesAgain) {
   EXPECT_GE(mean_nodes(machine, 20), 8.0);
 }
 
-// Of a batch, slow texts stay longest: their tokens are worth more.
+// In a batch, slow texts stay longest: their tokens are worth more.
 TEST(BatchSizer, SlowTextsPayLess) {
   const CostTable costs = h200();
   SharedMachine machine(costs, costs, nullptr), fast(costs, costs, nullptr);

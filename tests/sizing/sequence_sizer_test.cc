@@ -230,7 +230,7 @@ TEST(SequenceSizer, ABusyStartDoesNotEndSpeculation) {
   EXPECT_GE(again.speculated(), 39);
 }
 
-// Of all numbers of further nodes, none costs less for each than least_node_cost says, and one
+// No number of further nodes costs less for each than least_node_cost says, and one
 // costs that.
 TEST(SequenceSizer, LeastNodeCostIsOfTheBestNumberOfNodes) {
   std::vector<PassCosts::Point> points;

@@ -100,7 +100,7 @@ struct SharingText {
   std::int64_t passes = 0;
   bool speculates = false;
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
-  // Of a text that is to end:
+  // For a text that is to end:
   DraftStartPolicy::Begin begin = DraftStartPolicy::Begin::now;
   int probed = 0;               ///< steps as a probe, and one
   int missing = 0, left = 512;  ///< tokens that its draft has not seen, and that it has to write
@@ -124,7 +124,7 @@ class SharedMachine {
         growing_(growing),
         sizes_(believed, correction) {}
 
-  /// Of the texts that are made from now on.
+  /// Sets the seed of the texts that are made from now on.
   void set_seed(std::uint32_t seed) { seed_ = seed; }
   void add(int count, const ToldDraft::Kind& kind, Grown grown = Grown::trees) {
     for (int i = 0; i < count; ++i) texts_.push_back(make(kind, grown));

@@ -44,7 +44,7 @@ enum class Fault {
 
 struct JointError {
   double of_text = 0.0;  ///< the larger of both texts' errors
-  /// Of both texts' first two tokens, the largest difference of a probability from the product.
+  /// Over both texts' first two tokens, the largest difference of a probability from the product.
   double independence = 0.0;
   double total = 0.0;
   std::int64_t paths = 0;
@@ -67,7 +67,8 @@ struct Together {
   std::int32_t cells;
 };
 
-// Of both trees as many nodes as fit, the likeliest first: by their tokens, which have been seen.
+// Keeps as many nodes of both trees as fit, the likeliest first: by their tokens, which have been
+// seen.
 void cut(TokenTree (&trees)[2], std::int32_t most) {
   std::vector<double> probs;
   for (const TokenTree& tree : trees) {

@@ -32,7 +32,7 @@ struct Operands {
   float* partial_lse;
 
   COPPICE_HOST_DEVICE std::int32_t heads() const { return kv_heads * group; }
-  /// Of a query's head; each has room for as many floats.
+  /// Returns a query's head; each has room for as many floats.
   COPPICE_HOST_DEVICE const __nv_bfloat16* query(std::int64_t row, std::int64_t head,
                                                  std::int32_t head_dim) const {
     return q + row * q_stride + head * 2 * head_dim;

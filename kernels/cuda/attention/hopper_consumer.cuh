@@ -151,7 +151,8 @@ class Consumer {
       if (!advance(notes)) return false;
     }
   }
-  /// Of a tile left out. They have to be there: a copy on its way would meet the next one.
+  /// Gives back the values of a tile left out. They have to be there: a copy on its way would meet
+  /// the next one.
   __device__ void give_values_back(const StageCursor<V>& cursor) {
     cursor.wait_until_filled(state_.values_filled);
     give_back(cursor.emptied(state_.values_emptied));

@@ -17,8 +17,8 @@ template <typename V>
 using ConsumerOf =
     std::conditional_t<V::tile_rows == range_narrow_tile, NarrowConsumer<V>, Consumer<V>>;
 
-/// Of a thread, once warpgroups have taken and given back. A block has what it was launched with:
-/// more to be taken than was given back would be waited for for ever.
+/// Registers of a thread, once warpgroups have taken and given back. A block has what it was
+/// launched with: more to be taken than was given back would be waited for for ever.
 inline constexpr int producer_registers = 40;
 template <typename V>
 inline constexpr int launch_registers = 65536 / V::threads / 8 * 8;

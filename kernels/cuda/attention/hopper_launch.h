@@ -7,8 +7,8 @@
 
 namespace coppice::cuda::hopper {
 
-/// Of launch_window_or_cap() if the layer has a rule or its heads no plain kernel, else of
-/// launch_head(): their tensor maps differ.
+/// Makes the arguments of launch_window_or_cap() if the layer has a rule or its heads no plain
+/// kernel, else of launch_head(): their tensor maps differ.
 Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_stride,
                          const AttentionShape& shape, const AttentionRule& rule,
                          const KvLayout& layout, const void* keys, const void* values,

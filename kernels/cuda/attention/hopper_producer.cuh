@@ -280,8 +280,8 @@ class Producer {
       copy_box(to, map, 0, 0, 0, first_row / 8, filled);
     }
   }
-  /// Of one box's tokens. What bounds a block whose tokens lie in no order is how many instructions
-  /// this takes.
+  /// Describes one box's tokens. What bounds a block whose tokens lie in no order is how many
+  /// instructions this takes.
   template <bool all_there>
   __device__ void copy_rows(const __nv_bfloat16* pool, std::int32_t pool_row, std::uint32_t shared,
                             int box) const {
@@ -321,7 +321,7 @@ class Producer {
   const std::int32_t* prefix_slots_ = arguments_.pass.prefix_slots;
   IndexRange queries_[V::views], positions_;
   std::int32_t kv_head_ = 0;
-  // Of the row tile's run of the tail that this lane has.
+  // The part of the row tile's run of the tail that this lane has.
   std::int32_t run_begin_ = 0, run_first_ = 0, run_end_ = 0;
   // The run that this lane's last token of the tail was looked for in.
   std::int32_t in_begin_ = 0, in_first_ = 0, in_end_ = 0;

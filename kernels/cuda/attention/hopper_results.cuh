@@ -106,7 +106,7 @@ class Results {
  private:
   /// Threads of a block that hold results.
   static constexpr int holders = V::tile_rows * 2;
-  /// Of eight neighbours of a row each; see VectorPlace.
+  /// Vectors of eight neighbours of a row each; see VectorPlace.
   static constexpr int vectors_per_thread = V::head_dim / 16;
 
   /// Where a thread's vector lies in its row tile; `lane`: the thread's.

@@ -61,12 +61,12 @@ struct Variant {
                                 : window_or_cap ? 320 / tile_tokens
                                                 : 384 / tile_tokens;
   static constexpr int descriptions = stages + 2;
-  /// Of few rows products take less time than a producer's instructions for a KV tile: two take
+  /// With few rows, products take less time than a producer's instructions for a KV tile: two take
   /// turns. With more rows, or half KV tiles, one keeps up, and a second only makes first keys come
   /// later.
   static constexpr int producers =
       !window_or_cap && tile_rows <= range_half_tile && tile_tokens == range_tile_tokens ? 2 : 1;
-  /// Of a block: the first producer's, the consumers', then the second producer's.
+  /// Threads of a block: the first producer's, the consumers', then the second producer's.
   static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
@@ -76,7 +76,7 @@ struct Variant {
   static constexpr int views = leaves_out ? consumers : 1;
   static constexpr int view_rows = tile_rows / views;
   static constexpr int panels = head_dim / 64;
-  /// Of keys and values, how far apart panels and, in a panel, each eight rows lie: eight rows of
+  /// In keys and values, how far apart panels and, in a panel, each eight rows lie: eight rows of
   /// all panels follow one another, so that one copy takes a box of whole heads. Kernels with a
   /// window or a soft cap have a panel behind the other and take a box by panels, as past smaller
   /// heads they need zeros.
@@ -127,7 +127,7 @@ struct SharedState : WindowEnds<V> {
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
 
-  /// Of rows that several have a part of: the second consumer's, or each warp's.
+  /// Rows that several have a part of: the second consumer's, or each warp's.
   static constexpr int shared_rows = V::tile_rows == range_narrow_tile
                                          ? consumer_threads / 32 * range_narrow_tile
                                      : V::leaves_out ? 1
@@ -137,7 +137,7 @@ struct SharedState : WindowEnds<V> {
 inline constexpr std::uint32_t note_last = 1;    ///< no further tile for this consumer
 inline constexpr std::uint32_t note_copied = 2;  ///< copied by threads, not by boxes
 inline constexpr std::uint32_t note_bits = 4;    ///< who sees a token is said by bits
-// Of the first view; of the next one a bit higher.
+// A bit for the first view; the next view's is a bit higher.
 inline constexpr std::uint32_t note_masked = 8;  ///< some row does not see some token
 inline constexpr std::uint32_t note_seen = 32;   ///< some row sees some token
 inline constexpr int few_queries = 16;           ///< of which a token has bits
@@ -157,8 +157,8 @@ __device__ inline void mask_scores(float (&scores)[count], const std::uint32_t* 
     }
   }
 }
-/// Of a view of few queries; `queries`: those of the two rows, from the view's first. Past its last
-/// row they may be any.
+/// Describes a view of few queries; `queries`: those of the two rows, from the view's first. Past
+/// its last row they may be any.
 template <int count>
 __device__ inline void mask_by_bits(float (&scores)[count], const std::uint32_t* seen_by,
                                     const std::int32_t (&queries)[2]) {

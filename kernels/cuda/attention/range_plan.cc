@@ -45,7 +45,7 @@ constexpr TileCosts costs_apart(RangeTiles tiles) {
 }
 constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
 constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
-/// Of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
+/// Share of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
 constexpr std::int64_t reading_blocks = 900;
 constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
 constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: results are larger
@@ -53,7 +53,7 @@ constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: 
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
 
-/// Leaving KV tiles out pays if halves leave out one of so many, in the mean of both.
+/// Skipping pays if, on average over both halves, one KV tile in 10 is skipped.
 constexpr std::int64_t least_left_out = 10;
 
 /// Segments of fewer tokens are not worth what is left out before them.
@@ -134,7 +134,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
         apart ? apart_join_cost : (shared_unit_cost + contributors * contributor_cost) * size / 100;
     return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
-  // Of several without a prefix, any of it.
+  // Where several share no prefix, any of it.
   const std::int64_t shared = work.prefix > 0 ? read - own : read;
   // One text's half tiles take a little more time per token; where row tiles share what is read,
   // products bound them, and more.
@@ -210,7 +210,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   return least_cost;
 }
 
-// Neighbours that one half sees alone fill KV tiles but for about half of one at either end.
+// Counts the KV tiles that the other half can skip in a run that only one half sees: all but about
+// half a tile at each end.
 void RangePlanner::LeftOut::add(Halves seen_by, std::int32_t tokens) {
   if (seen_by != last) stretch = 0;
   last = seen_by;

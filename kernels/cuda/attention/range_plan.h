@@ -17,6 +17,16 @@
 //
 // The host makes the plan and writes out, for every block, its range, and for every row tile,
 // where in the tail the tokens lie that it sees.
+//
+// Invariants of a plan:
+// (1) Row tiles divide the packed rows: each row is in one of them.
+// (2) gang * row_groups >= row_tiles, and gang * gangs <= blocks.
+// (3) The ranges of a gang's member divide the KV tiles of all its units, in order; their lengths
+//     differ by one KV tile at most.
+// (4) Only the first and the last unit of a block's range may be shared with other blocks, so that
+//     a block leaves two partial results at most (partial()).
+// (5) A row tile's runs ascend in the tail and do not overlap, there and among its own tokens.
+//     Past the last run, `end` is the end of all.
 #pragma once
 
 #include <cstdint>
@@ -102,8 +112,8 @@ struct alignas(8) RowTile {
 /// Row tiles find the prefix in the cache, but for the first to come, and their own tokens in
 /// memory. One after the other, products would bound the first part and reading the second.
 ///
-/// Of the others, those that only the upper half of a row tile sees come in turn with those before
-/// them, of which its lower half sees most: so both consumers have something to do.
+/// Among the others, KV tiles that only the upper half of a row tile sees alternate with those
+/// before them, of which its lower half sees most: so both consumers have something to do.
 class TileOrder {
  public:
   /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit; `lower_tiles`: of
@@ -281,7 +291,7 @@ class RangePlanner {
   std::int64_t left_out(const RangePlan& plan, std::span<const RowTile> tiles) const;
 
   enum class Halves { both, lower, upper };
-  /// Of a row tile of 128: tokens in KV tiles that one half leaves out.
+  /// In a row tile of 128, tokens in KV tiles that one half leaves out.
   struct LeftOut {
     std::int32_t of_half_tiles = 0, of_whole_tiles = 0;  ///< by the KV tile's size
     std::int32_t stretch = 0;                            ///< tokens that one half saw alone last

@@ -114,7 +114,7 @@ class CudaPass : public Pass {
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
   TailParts tail_parts_;
-  /// Of passes that ask for another division than flatten; empty until one does.
+  /// What passes that ask for another division than flatten need; empty until one does.
   struct Listed {
     ItemList list;
     PinnedArray<std::byte> staged;  ///< mirrors items

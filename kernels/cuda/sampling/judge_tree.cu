@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(slice_threads)
   }
 }
 
-/// Of a row whose every token is filtered: for a node without D.
+/// Returns a row whose every token is filtered, for a node without D.
 __device__ RowStatistics nothing_drafted() {
   RowStatistics none;
   none.cut_key = UINT32_MAX;
@@ -100,7 +100,8 @@ struct Judgement {
     return {child, child < 0 ? token : -1};
   }
 
-  /// Of the first `ranks` children those from no distribution: their mass in the residual,
+  /// Adds up, over those of the first `ranks` children from no distribution, their mass in the
+  /// residual,
   __device__ double mass_of_refused(const NodeRows& rows, double scale, std::int32_t ranks) const {
     const ResidualScale c(scale);
     double mass = 0.0;

@@ -29,7 +29,7 @@ inline std::int32_t slices_of(std::int32_t vocab) {
   return (vocab + slice_tokens - 1) / slice_tokens;
 }
 
-/// Of all rows of a batch.
+/// What all rows of a batch share.
 struct BatchHead {
   std::int32_t rows = 0;
   std::int32_t texts = 0;
@@ -37,7 +37,7 @@ struct BatchHead {
   std::uint32_t unused = 0;
 };
 
-/// Of a text's rows.
+/// What a text's rows share.
 struct SamplingSetting {
   StepKey key;
   double top_p = 1.0;                ///< 1 or more: off

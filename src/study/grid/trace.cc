@@ -21,7 +21,7 @@ constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
 constexpr int trace_version = 4;
 constexpr std::string_view line_start = "{\"trace\":4,";
 
-/// Of the texts in whole lines; `refuse` is told of what is none.
+/// Collects the names of the texts in whole lines; `refuse` is told of what is none.
 TracedNames names_in(std::string_view lines, const auto& refuse) {
   TracedNames names;
   while (!lines.empty()) {

@@ -64,7 +64,7 @@ class RecordedDraft final : public TextDraft {
   RecordedPlace root() const { return {start_, 0}; }
   /// Where the child with this token leads.
   RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
-  /// Of an evaluated node, by candidate.
+  /// Returns the place of an evaluated node, by candidate.
   RecordedPlace place(std::int32_t node) const { return nodes_[node].place; }
   bool evaluated(std::int32_t node) const {
     return std::cmp_less(node, nodes_.size()) && nodes_[node].evaluated;
@@ -164,7 +164,8 @@ struct ReplayedStep {
 /// of third and later children (local_vocabulary).
 class Replayer {
  public:
-  /// Of the walk with this seed, in order; steps of several walks come interleaved.
+  /// Is told each step of the walk with this seed, in order; steps of several walks come
+  /// interleaved.
   using Visit = std::function<void(std::uint64_t seed, const ReplayedStep& step)>;
 
   /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
@@ -186,7 +187,7 @@ class Replayer {
   const GenerateOptions& options() const { return setting_.options; }
   /// Whether sizes and passes depend on the text's end alone.
   bool has_fixed_shape() const { return setting_.fixed_shape; }
-  // Of the step that is visited:
+  // About the step that is visited:
   const TokenTree& tree() const { return tree_; }  ///< what of it is on record
   const Verdict& verdict() const { return verdict_; }
   /// Tells the trees of the last replayed text apart from others, whatever policy grew them and in

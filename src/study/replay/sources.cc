@@ -103,7 +103,7 @@ std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*candidates*/, 
     lacks_entries_ = true;
   }
   if (!stand_ins_) return std::nullopt;
-  // Of so small a D that no policy finds its node's mass or its path's probability used up.
+  // Has so small a D that no policy finds its node's mass or its path's probability used up.
   return DrawnChild{stand_in, rank == 0 ? 0.9f : 1e-9f};
 }
 

@@ -83,7 +83,7 @@ class PassLayoutTest : public ::testing::Test {
     }
     return true;
   }
-  // Of the texts, each once, and most that a pass may list of them.
+  // Counts the texts, each once, and most that a pass may list of them.
   std::int64_t most_listed() {
     std::set<KvSlot> slots;
     for (const Text& text : texts_) {
