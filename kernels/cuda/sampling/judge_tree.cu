@@ -101,7 +101,7 @@ struct Judgement {
   }
 
   /// Adds up, over those of the first `ranks` children from no distribution, their mass in the
-  /// residual,
+  /// residual.
   __device__ double mass_of_refused(const NodeRows& rows, double scale, std::int32_t ranks) const {
     const ResidualScale c(scale);
     double mass = 0.0;
