@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/judged_children.h"
+
 namespace coppice {
 namespace {
 
@@ -60,27 +62,23 @@ void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, doubl
 }
 
 void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::int32_t parent = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const std::int32_t accepted = step < path.size() ? path[step] : -1;
-    double left = 1.0;
-    std::int32_t certain = 0;
-    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
-      const auto n = static_cast<std::size_t>(node);
-      if (tree.parent[n] != parent) continue;
-      if (tree.is_certain(node)) {  // of what is drawn it says nothing
-        if (node == accepted) break;
-        ++certain;
-        continue;
-      }
-      const auto mass = static_cast<double>(tree.belief[n]);
-      observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0,
-              node == accepted, static_cast<double>(tree.uniform[n]));
-      left = std::max(0.0, left - mass);
-      if (node == accepted) break;
+  double left = 1.0;
+  std::int32_t certain = 0;
+  for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
+    const auto n = static_cast<std::size_t>(node);
+    if (tree.rank[n] == 0) {
+      left = 1.0;
+      certain = 0;
     }
-    parent = accepted;
-  }
+    if (tree.is_certain(node)) {  // of what is drawn it says nothing
+      ++certain;
+      return;
+    }
+    const auto mass = static_cast<double>(tree.belief[n]);
+    observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0, accepted,
+            static_cast<double>(tree.uniform[n]));
+    left = std::max(0.0, left - mass);
+  });
   update();
 }
 

@@ -108,10 +108,6 @@ template <typename Decisions>
 void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& candidates, std::int32_t node_id) {
   const auto index = static_cast<std::size_t>(node_id);
   Node& node = nodes_[index];
-  const std::int32_t parent = candidates.parent[index];
-  node.key = parent < 0 ? root_node_key
-                        : decide_.child_key(nodes_[static_cast<std::size_t>(parent)].key,
-                                            candidates.rank[index]);
   node.depth = candidates.depth[index];
   node.summarised = true;
   const auto taken = taken_words(node);
@@ -270,7 +266,7 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ca
   Node& node = nodes_[index];
   const std::span<const float> probs = std::as_const(distributions_).row(node_id);
   const std::span<const float> noise = noise_of(node);
-  const RandomAddress at_rank{RandomStream::draft, key_, node.key,
+  const RandomAddress at_rank{RandomStream::draft, key_, candidates.key[index],
                               static_cast<std::uint64_t>(rank)};
   const TokenId token =
       draw_ == AcceptanceRule::rejection
@@ -284,9 +280,9 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ca
     drawn.belief =
         belief(node.beliefs, inverse_temperature_, score(node, at, static_cast<double>(probs[at])));
   } else if (draw_ == AcceptanceRule::rejection && cells_ > 0) {
-    drawn.uniform = decide_.look(
-        RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},
-        [&](double u) { return acceptance_cell(u, cells_); });
+    drawn.uniform = decide_.look(RandomAddress{RandomStream::accept, key_, candidates.key[index],
+                                               static_cast<std::uint64_t>(rank)},
+                                 [&](double u) { return acceptance_cell(u, cells_); });
   }
   return drawn;
 }

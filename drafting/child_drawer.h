@@ -80,17 +80,18 @@ class BasicChildDrawer {
   /// temperature; nullopt where D excludes it, or the noise is not known.
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token);
 
+  Decisions& decisions() { return decide_; }
+
   /// D by node id, bit for bit as sampled from.
   const DistributionTable& distributions() const { return distributions_; }
 
  private:
   struct Node {
-    std::uint64_t key = 0;
     std::int32_t slot = -1;  ///< of the draw state; -1: not prepared in this step
     std::int32_t drawn = 0;  ///< children so far, drawn or excluded
     std::int32_t depth = 0;
     bool ready = false;
-    bool summarised = false;  ///< whether key, depth, block values and beliefs stand
+    bool summarised = false;  ///< whether depth, block values and beliefs stand
     PowerMoments beliefs;     ///< where children are not sampled
     MassLeft left;
     std::optional<double> squares;  ///< of all of D, once asked for

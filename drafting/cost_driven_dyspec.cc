@@ -70,7 +70,7 @@ void CostDrivenDyspec::finish(TokenTree& tree) {
     const double value = limits_.weight * candidates_.value[static_cast<std::size_t>(node)];
     if (value >= group().least_kept_) kept_.push_back(node);
   }
-  part_.copy(candidates_, kept_, tree);
+  tree.assign_part(candidates_, kept_);
 }
 
 // What is expected of a node's next child.

@@ -9,7 +9,6 @@
 #include "drafting/batch_growth.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 
@@ -27,6 +26,7 @@ class CostDrivenDyspec final : public DraftPolicy {
         alone_(*rule.economics),
         values_(rule.calibration, false) {}
   std::string name() const override { return name_; }
+  CostDrivenDyspec* by_costs() override { return this; }
 
   void begin(const GrowthLimits& limits, TokenId root) override;
   void propose(DraftSource& source) override;
@@ -68,7 +68,6 @@ class CostDrivenDyspec final : public DraftPolicy {
   std::vector<OpenPosition> proposed_;           ///< by node: of the next child that is proposed
   std::vector<TokenId> proposals_;               ///< these children
   std::vector<std::int32_t> kept_;
-  TreePart part_;
   /// Null until the root is evaluated, or something was proposed, and once this has failed.
   DraftSource* source_ = nullptr;
 };

@@ -86,10 +86,7 @@ class DeviceDraftSampler final : public DraftSampler {
       const auto n = static_cast<std::size_t>(id);
       Node& node = nodes_[n];
       node.store = store_.take();
-      node.key = candidates.parent[n] < 0
-                     ? root_node_key
-                     : child_node_key(nodes_[static_cast<std::size_t>(candidates.parent[n])].key,
-                                      candidates.rank[n]);
+      node.key = candidates.key[n];
       node.depth = candidates.depth[n];
       node.drawn = node.next = 0;
       for (const Excluded& other : excluded_) {

@@ -163,9 +163,8 @@ void DraftRunner::evaluate(std::span<const StepNodes> frontiers) {
 void DraftRunner::evaluate(std::span<const GrowingText> texts) {
   frontiers_.clear();
   for (const GrowingText& text : texts) {
-    if (text.frontier().empty()) continue;
-    frontiers_.push_back(
-        {static_cast<DraftStep*>(&text.source), &text.policy.growth().candidates, text.frontier()});
+    if (text.step == nullptr || text.frontier().empty()) continue;
+    frontiers_.push_back({text.step, &text.policy.growth().candidates, text.frontier()});
   }
   evaluate(frontiers_);
 }

@@ -9,7 +9,6 @@
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
 #include "drafting/proposer.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
@@ -74,7 +73,7 @@ class DyspecPolicy final : public DraftPolicy {
   void finish(TokenTree& tree) override {
     kept_.clear();
     for (const Position& position : placed_) kept_.push_back(position.node);
-    part_.copy(candidates_, kept_, tree);
+    tree.assign_part(candidates_, kept_);
   }
 
  private:
@@ -248,7 +247,6 @@ class DyspecPolicy final : public DraftPolicy {
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
   std::vector<std::int32_t> kept_;     // nodes of the finished tree
   std::vector<std::optional<DrawnChild>> waiting_;  // by node: drawn, and not yet in the tree
-  TreePart part_;
 };
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "drafting/any_tree.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
@@ -36,7 +35,7 @@ class ExpandRerankPolicy final : public DraftPolicy {
   // In drawn order.
   void finish(TokenTree& tree) override {
     std::sort(best_.begin(), best_.end());
-    part_.copy(candidates_, best_, tree);
+    tree.assign_part(candidates_, best_);
   }
 
  private:
@@ -96,7 +95,6 @@ class ExpandRerankPolicy final : public DraftPolicy {
   std::vector<std::int32_t> best_;     // heap: the max_size best, last on top
   std::vector<char> kept_;             // by candidate: whether in best_
   std::vector<std::int32_t> dropped_;  // nodes that lost their place in the last layer
-  TreePart part_;
 };
 
 }  // namespace

@@ -9,6 +9,8 @@
 
 namespace coppice {
 
+class DraftStep;
+
 /// A text whose tree grows.
 struct GrowingText {
   DraftPolicy& policy;  ///< of this text alone
@@ -16,6 +18,7 @@ struct GrowingText {
   GrowthLimits limits;
   TokenTree& tree;             ///< given with its root, received finished
   std::exception_ptr failure;  ///< of its policy: then there is no tree, and the others go on
+  DraftStep* step = nullptr;  ///< whose nodes a DraftRunner evaluates; null: another evaluates them
 
   /// What the next pass is to evaluate.
   std::span<const std::int32_t> frontier() const {

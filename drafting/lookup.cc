@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/judged_children.h"
+
 namespace coppice {
 namespace {
 
@@ -100,13 +102,6 @@ const LookupProposer::Node& LookupProposer::node(const TokenTree& candidates, st
   return nodes_[n];
 }
 
-bool LookupProposer::has_child(const TokenTree& candidates, std::int32_t node, TokenId token) {
-  for (auto child = static_cast<std::size_t>(node) + 1; child < candidates.token.size(); ++child) {
-    if (candidates.parent[child] == node && candidates.token[child] == token) return true;
-  }
-  return false;
-}
-
 std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::int32_t node_id,
                                              TokenId but) {
   const Node at = node(candidates, node_id);
@@ -123,7 +118,7 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::i
     double all = 0.0;
     for (const SuffixIndex::Follower& follower : followers) all += follower.count;
     for (const SuffixIndex::Follower& follower : followers) {
-      if (follower.token == but || has_child(candidates, node_id, follower.token)) continue;
+      if (follower.token == but || candidates.child_with(node_id, follower.token) >= 0) continue;
       const std::size_t of = LookupCalibration::class_of(text.match.length, follower.count / all,
                                                          &follower == followers.data());
       Proposal found{follower.token, calibration_.chance(of), 0.0};
@@ -144,27 +139,17 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::i
 }
 
 void LookupProposer::record(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::int32_t parent = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const std::int32_t accepted = step < path.size() ? path[step] : -1;
-    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(parent)];
-    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
-      const auto n = static_cast<std::size_t>(node);
-      if (tree.parent[n] != parent) continue;
-      if (tree.origin[n] == Origin::lookup) {
-        const auto of =
-            std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
-              return proposed.node == candidate && proposed.token == tree.token[n];
-            });
-        if (of != proposed_.end()) {
-          calibration_.observe(of->number, node == accepted);
-          if (node == accepted && of->place >= 0) others_->note_use(of->place);
-        }
-      }
-      if (node == accepted) break;
-    }
-    parent = accepted;
-  }
+  for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
+    const auto n = static_cast<std::size_t>(node);
+    if (tree.origin[n] != Origin::lookup) return;
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(tree.parent[n])];
+    const auto of = std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
+      return proposed.node == candidate && proposed.token == tree.token[n];
+    });
+    if (of == proposed_.end()) return;
+    calibration_.observe(of->number, accepted);
+    if (accepted && of->place >= 0) others_->note_use(of->place);
+  });
 }
 
 }  // namespace coppice

@@ -71,7 +71,6 @@ class LookupProposer final : public Proposer {
   };
 
   const Node& node(const TokenTree& candidates, std::int32_t node);
-  static bool has_child(const TokenTree& candidates, std::int32_t node, TokenId token);
 
   AnswerIndex* others_;
   std::int64_t version_ = 0;  ///< of `others_`, when it was last looked at

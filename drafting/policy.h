@@ -13,6 +13,7 @@
 namespace coppice {
 
 class BatchGrowth;
+class CostDrivenDyspec;
 class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
@@ -45,6 +46,8 @@ class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
+  /// This, if its trees can grow together with others' (drafting/batch_growth.h).
+  virtual CostDrivenDyspec* by_costs() { return nullptr; }
 
   /// Starts a tree: of its root alone, which is the frontier if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);

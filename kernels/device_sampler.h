@@ -120,6 +120,7 @@ struct JudgeBatch {
   std::span<const std::int32_t> parent;  ///< row, -1 for a root: there the next tree begins
   std::span<const std::int32_t> depth;
   std::span<const std::int32_t> rank;
+  std::span<const std::uint64_t> key;  ///< of the node (base/random.h)
   /// Row of the store with the D that this row's children were drawn from; -1: none.
   std::span<const std::int32_t> store;
   /// Not 0: the row's token comes from no distribution (kernels/rejection_rule.h). Empty: none

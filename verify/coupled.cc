@@ -1,6 +1,6 @@
 #include "kernels/logits.h"
 #include "kernels/noise.h"
-#include "verify/children.h"
+#include "verify/follow.h"
 #include "verify/verifier.h"
 
 namespace coppice {
@@ -17,7 +17,7 @@ class CoupledVerifier final : public Verifier {
              const StepKey& key, Verdict& verdict) override {
     std::uint64_t depth = 0;
     follow(
-        tree, links_,
+        tree,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
                                 noise_.row(key.seed, key.sequence, key.noise_position(depth++)));
@@ -27,7 +27,6 @@ class CoupledVerifier final : public Verifier {
 
  private:
   NoiseCache& noise_;
-  ChildLinks links_;
 };
 
 }  // namespace

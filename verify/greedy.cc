@@ -1,4 +1,4 @@
-#include "verify/children.h"
+#include "verify/follow.h"
 #include "verify/verifier.h"
 
 namespace coppice {
@@ -11,11 +11,8 @@ class GreedyVerifier final : public Verifier {
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&, const StepKey&,
              Verdict& verdict) override {
     follow(
-        tree, links_, [&](std::int32_t node) { return target.argmax(node); }, verdict);
+        tree, [&](std::int32_t node) { return target.argmax(node); }, verdict);
   }
-
- private:
-  ChildLinks links_;
 };
 
 }  // namespace

@@ -37,9 +37,6 @@ class FaultyJudging {
     }
     return decide_(at, outcome);
   }
-  std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) const {
-    return decide_.child_key(parent_key, sibling_rank);
-  }
 
  private:
   JudgingFault fault_;

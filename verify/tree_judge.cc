@@ -94,6 +94,7 @@ class DeviceJudge final : public TreeJudge {
     parent_.clear();
     depth_.clear();
     rank_.clear();
+    key_.clear();
     store_.clear();
     certain_.clear();
     penalties_.resize(texts.size());
@@ -109,7 +110,7 @@ class DeviceJudge final : public TreeJudge {
     for (std::size_t t = 0; t < texts.size(); ++t) {
       penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
     }
-    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, store_, certain_});
+    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_});
     return &sampler_.judge_epilogue();
   }
 
@@ -124,6 +125,7 @@ class DeviceJudge final : public TreeJudge {
       token_.push_back(tree.token[node]);
       depth_.push_back(tree.depth[node]);
       rank_.push_back(tree.rank[node]);
+      key_.push_back(tree.key[node]);
       certain_.push_back(tree.is_certain(id) ? 1 : 0);
       parent_.push_back(parent < 0 ? -1
                                    : first + order.row_of_node[static_cast<std::size_t>(parent)]);
@@ -144,6 +146,7 @@ class DeviceJudge final : public TreeJudge {
   std::vector<DeviceVerdict> found_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  std::vector<std::uint64_t> key_;
   std::vector<std::uint8_t> certain_;
 };
 

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "drafting/any_tree.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
@@ -52,7 +51,7 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
     for (std::int32_t node = 1; node < candidates_.nodes(); ++node) {
       if (state_[static_cast<std::size_t>(node)].kept) stay_.push_back(node);
     }
-    part_.copy(candidates_, stay_, tree);
+    tree.assign_part(candidates_, stay_);
   }
 
  private:
@@ -247,7 +246,6 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
   mutable std::exception_ptr failure_;
   std::vector<std::int32_t> dropped_, stay_;
   std::vector<char> stays_;
-  TreePart part_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   if (engine.fault == EngineFault::looks_under_rejection && sizer_ != nullptr) {
     policy_ = make_dyspec_policy({&sizer_->calibration(), &sizer_->prices(), true});
   }
-  by_costs_ = dynamic_cast<CostDrivenDyspec*>(policy_.get());
+  by_costs_ = policy_->by_costs();
   if (!request.looks_up()) return;
   lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
   // Sizes that repeat themselves start from the same chances.

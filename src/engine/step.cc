@@ -73,8 +73,8 @@ void Step::grow() {
   for (Part* const part : growing_parts) {
     RunningSequence& sequence = part->sequence();
     DraftSource& source = part->draft ? static_cast<DraftSource&>(*part->draft) : no_draft;
-    growing.push_back(
-        {sequence.speculator.policy(), source, *part->plan->limits, sequence.tree, nullptr});
+    growing.push_back({sequence.speculator.policy(), source, *part->plan->limits, sequence.tree,
+                       nullptr, part->draft.get()});
   }
   DraftPasses* passes = engine_.draft_runner.get();
   if (passes == nullptr) passes = &no_passes;

@@ -45,6 +45,7 @@ class JudgeProbe final : public ProbeSampling {
     depth_.clear();
     store_.clear();
     rank_.assign(static_cast<std::size_t>(rows), 0);
+    key_.assign(static_cast<std::size_t>(rows), root_node_key);
     for (std::int32_t r = 0; r < rows; ++r) {
       token_.push_back(static_cast<TokenId>((r * 37 + 11) % vocab_));
       parent_.push_back(r - 1);
@@ -53,7 +54,7 @@ class JudgeProbe final : public ProbeSampling {
     }
     JudgeText text;
     text.params = usual_params;
-    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, store_});
+    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, key_, store_});
     return &sampler_.judge_epilogue();
   }
   void collect() override { sampler_.collect_verdicts({&verdict_, 1}); }
@@ -64,6 +65,7 @@ class JudgeProbe final : public ProbeSampling {
   std::int32_t store_rows_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  std::vector<std::uint64_t> key_;
   DeviceVerdict verdict_;
 };
 

@@ -134,7 +134,8 @@ class SamplerTexts : public testing::SamplerTest {
       results[to_size(text_of_row[r])].rows.push_back(row);
     }
     for (std::size_t t = 0; t < texts.size(); ++t) of_target[t] = {texts[t]->counts, token, parent};
-    sampler.stage_judge({judges, token, parent, depth, rank, store});
+    const auto keys = keys_of(parent, rank);
+    sampler.stage_judge({judges, token, parent, depth, rank, keys, store});
     transfers_->send();
     sampler.judge(target.data(), count);
     std::vector<DeviceVerdict> verdicts(texts.size());
@@ -193,13 +194,14 @@ TEST_F(SamplerTexts, RefusesWhatDoesNotFit) {
   const auto sampler = make_sampler(vocab, vocab, 8, 8, 2);
   const std::vector<TokenId> token = {1, 2, 3};
   const std::vector<std::int32_t> zeros = {0, 0, 0}, none = {-1, -1, -1};
+  const std::vector<std::uint64_t> keys(3);
   std::vector<JudgeText> texts(3);
   // Three trees where two fit, two texts for three trees, a child before its tree.
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
   texts.resize(2);
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
   const std::vector<std::int32_t> across = {-1, -1, 0};
-  EXPECT_THROW(sampler->stage_judge({texts, token, across, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, across, zeros, zeros, keys, none}), Error);
   const std::vector<DrawText> draws(1);
   const std::vector<DrawRow> rows = {{0, 0, 0, 1, 1}};
   EXPECT_THROW(sampler->stage_draw({draws, rows}), Error) << "a row of text 1 of 1";

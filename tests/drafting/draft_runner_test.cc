@@ -116,7 +116,8 @@ struct Text {
 std::vector<GrowingText> growing(std::vector<std::unique_ptr<Text>>& texts) {
   std::vector<GrowingText> all;
   for (const auto& text : texts) {
-    all.push_back({*text->policy, *text->step, text->wish.limits, text->trees.back(), nullptr});
+    all.push_back({*text->policy, *text->step, text->wish.limits, text->trees.back(), nullptr,
+                   text->step.get()});
   }
   return all;
 }

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "drafting/tree_part.h"
 #include "engine/batch_requests.h"
 #include "engine/enumerated_engine.h"
 #include "engine/law_prices.h"
@@ -411,7 +410,7 @@ class PartJudged final : public Verifier {
       if (keep_(tree, node)) kept.push_back(node);
     }
     TokenTree part;
-    TreePart().copy(tree, kept, part);
+    part.assign_part(tree, kept);
     // `target` knows the nodes by their places in the whole tree.
     class OfPart final : public TargetSource {
      public:

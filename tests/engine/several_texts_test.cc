@@ -252,7 +252,7 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
     steps.push_back(machine_->draft->begin(*together[t], requests[t].key,
                                            {requests[t].draft, requests[t].rule}));
     trees[t].reset(together[t]->tokens.back());
-    growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr});
+    growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr, steps[t].get()});
   }
   const std::int64_t before = machine_->draft->passes();
   grow_trees(growing, *machine_->draft);

@@ -17,7 +17,6 @@
 #include "drafting/batch_growth.h"
 #include "drafting/calibration.h"
 #include "drafting/specinfer.h"
-#include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 
@@ -76,7 +75,6 @@ void cut(TokenTree (&trees)[2], std::int32_t most) {
   }
   const auto kept = std::min(probs.size(), static_cast<std::size_t>(most) - 1);
   std::sort(probs.begin(), probs.end(), std::greater<>());
-  TreePart part;
   for (TokenTree& tree : trees) {
     std::vector<std::int32_t> nodes;
     for (std::int32_t node = 1; node < tree.nodes(); ++node) {
@@ -87,7 +85,7 @@ void cut(TokenTree (&trees)[2], std::int32_t most) {
       if (has_parent && kept > 0 && prob >= probs[kept - 1]) nodes.push_back(node);
     }
     const TokenTree all = tree;
-    part.copy(all, nodes, tree);
+    tree.assign_part(all, nodes);
   }
 }
 

@@ -27,7 +27,7 @@
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
 #include "reference/wrapped_policy.h"
-#include "verify/children.h"
+#include "verify/follow.h"
 
 namespace coppice::plain_text_test {
 namespace {
@@ -229,7 +229,7 @@ class OneNoiseVerifier final : public Verifier {
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
              const StepKey& key, Verdict& verdict) override {
     follow(
-        tree, links_,
+        tree,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
                                 noise_.row(key.seed, key.sequence, key.noise_position(0)));
@@ -239,7 +239,6 @@ class OneNoiseVerifier final : public Verifier {
 
  private:
   NoiseCache& noise_;
-  ChildLinks links_;
 };
 
 TEST(CoupledLaw, OneNoiseForAllPositionsIsCaught) {

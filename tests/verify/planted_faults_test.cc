@@ -18,7 +18,6 @@
 #include "drafting/sequoia.h"
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
-#include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
 #include "reference/oracle.h"
@@ -173,17 +172,11 @@ class Clairvoyant final : public Proposer {
   void begin() override {}
   std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
                                TokenId but) override {
-    std::vector<std::int32_t> ranks;
-    for (std::int32_t n = node; n > 0; n = candidates.parent[static_cast<std::size_t>(n)]) {
-      ranks.push_back(candidates.rank[static_cast<std::size_t>(n)]);
-    }
-    std::uint64_t key = root_node_key;
-    for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
-      key = EnumeratedDecisions::child_key(key, *rank);
-    }
     const auto children = std::count(candidates.parent.begin(), candidates.parent.end(), node);
-    const RandomAddress at{
-        RandomStream::accept, {1, 2, 0, 2}, key, static_cast<std::uint64_t>(children)};
+    const RandomAddress at{RandomStream::accept,
+                           {1, 2, 0, 2},
+                           candidates.key[static_cast<std::size_t>(node)],
+                           static_cast<std::uint64_t>(children)};
     if (!decide_.look(at, [](double u) { return u > 0.5; })) return std::nullopt;
     return proposer_.next(candidates, node, but);
   }
@@ -453,11 +446,10 @@ class DropsTheLastRow final : public testing::WrappedPolicy {
     std::vector<std::int32_t> kept;
     for (std::int32_t node = 1; node < whole.nodes(); ++node) kept.push_back(node);
     if (!kept.empty() && whole.uniform.back() > 0.5f) kept.pop_back();
-    part_.copy(whole, kept, tree);
+    tree.assign_part(whole, kept);
   }
 
  private:
-  TreePart part_;
 };
 
 TEST(PolicyFaults, ByCostsATokenThatIsDropped) {

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/fingerprint.h"
-#include "drafting/tree_part.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
@@ -315,7 +314,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
   std::ranges::sort(kept);
   TokenTree tree;
-  TreePart().copy(candidates, kept, tree);
+  tree.assign_part(candidates, kept);
   const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
   if (!pass) {
     throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");

@@ -154,7 +154,7 @@ void Replayer::leave_out_stand_ins() {
   for (std::int32_t node = 1; node < grown_.nodes(); ++node) {
     if (!RecordedDraft::is_stand_in(grown_, node)) recorded_.push_back(node);
   }
-  part_.copy(grown_, recorded_, tree_);
+  tree_.assign_part(grown_, recorded_);
 }
 
 ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, std::uint64_t seed) {

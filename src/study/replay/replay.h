@@ -14,7 +14,6 @@
 #include "coppice.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
-#include "drafting/tree_part.h"
 #include "engine/tree_plan.h"
 #include "study/figures/table.h"
 #include "study/replay/recording.h"
@@ -221,7 +220,6 @@ class Replayer {
   std::int32_t size_ = 0;               ///< of the grown tree
   TokenTree grown_;                     ///< scratch: with its stand-ins
   std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
-  TreePart part_;
   Verdict verdict_;
   std::uint64_t trees_print_ = 0;
   std::vector<std::uint64_t> node_prints_;  ///< scratch
