@@ -15,7 +15,7 @@ struct BatchRound {
   double steps = 0, judged = 0, drafted = 0, shared = 0;  ///< sums over texts
   /// Likewise, of the steps that brought new tokens: draft passes and target passes.
   double draft_seconds = 0, verify_seconds = 0;
-  /// Of all steps: what a GPU's host spent on recording passes and choosing products' code.
+  /// What, in all steps, a GPU's host spent on recording passes and choosing products' code.
   double preparing_seconds = 0;
 };
 

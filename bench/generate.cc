@@ -78,7 +78,7 @@ std::pair<double, double> interval(const std::vector<Run>& plain, const std::vec
   return {ratios[50], ratios[1949]};
 }
 
-/// Of the fixed settings the one with the least time over `which`; 0, plain decoding, counts too.
+/// Finds the fixed setting with the least time over `which`; 0, plain decoding, counts too.
 std::size_t best_fixed(const std::vector<Setting>& settings,
                        const std::vector<std::vector<Run>>& runs,
                        const std::vector<std::size_t>& which) {

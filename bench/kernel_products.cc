@@ -74,7 +74,7 @@ void bench_products(const ModelShape& model, int threads, double budget_ms, doub
     std::vector<float> values(static_cast<std::size_t>(out * in));
     for (float& v : values) v = uniform(random);
     std::vector<std::uint16_t> narrow(values.size());
-    // Of f16 these are other numbers, as finite and as usual.
+    // As f16 these are other numbers, as finite and as usual.
     for (std::size_t i = 0; i < values.size(); ++i) narrow[i] = bf16_of(values[i]) & 0xbfffu;
     for (std::size_t k = 0; k < kinds.size(); ++k) {
       const void* data = packs[k].stored == DType::f32 ? static_cast<const void*>(values.data())

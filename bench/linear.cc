@@ -42,7 +42,7 @@ struct Shape {
   const char* name;
   std::vector<Product> products;
 };
-// Of the folders that bench/widen writes: a vocabulary of 4096, its bytes in the FFN.
+// Shapes of the folders that bench/widen writes: a vocabulary of 4096, its bytes in the FFN.
 const std::vector<Shape> shapes = {
     {"llama-2-7b",
      {{"qkv", 12288, 4096},

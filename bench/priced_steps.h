@@ -33,8 +33,8 @@ class PricedSteps {
   void add(const StepView& step);
   /// Seconds since the last call.
   StepSeconds take();
-  /// Of the steps since the last call: a plain step, or the tree as it was grown but no larger than
-  /// to hold so many of its accepted nodes.
+  /// Returns the ends of the steps since the last call: a plain step, or the tree as it was grown
+  /// but no larger than to hold so many of its accepted nodes.
   std::vector<std::vector<StepEnd>> take_ends();
 
  private:

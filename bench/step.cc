@@ -191,14 +191,15 @@ struct Bench {
   void sampled(std::int32_t prefix, double temperature) {
     Engine::Impl& impl = inside(engine);
     const SamplingParams params{temperature, 0, 1.0, 0.0, 1.0};
-    SequenceState state = impl.new_text();
+    SequenceState state = impl.new_state();
     for (const TokenId token : random_prompt(prefix, engine.vocab_size())) state.append(token);
     if (!impl.target_runner->prefill(state)) throw_failure("step: too few KV slots");
     DraftPrompt prompt{&state, params};
     if (!impl.draft_runner->prefill(prompt)) throw_failure("step: too few KV slots");
     const bool greedy = temperature == 0.0;
-    const DraftRunner::Setting setting = {{greedy ? 0.45 : temperature, 0, 1.0, 0.0, 1.0},
-                                          greedy ? ChildDraw::top : ChildDraw::sampled};
+    const DraftRunner::Setting setting = {
+        {greedy ? 0.45 : temperature, 0, 1.0, 0.0, 1.0},
+        greedy ? AcceptanceRule::greedy : AcceptanceRule::rejection};
     const StepKey key{1, 0, 0, static_cast<std::uint64_t>(prefix)};
     std::printf("\nwith sampling, temperature %g: medians, us\n%6s %14s %14s\n", temperature,
                 "rows", "draft round", "verify, judged");
@@ -270,7 +271,7 @@ struct Bench {
     StepSeconds unused;
     const TextTree text{
         &state,  &tree,
-        params,  params.temperature == 0.0 ? DeviceNoise::top : DeviceNoise::sampled,
+        params,  params.temperature == 0.0 ? AcceptanceRule::greedy : AcceptanceRule::rejection,
         key,     &step->sampler(),
         &verdict};
     const double seconds = median_seconds(20, [&] {

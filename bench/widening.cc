@@ -154,7 +154,7 @@ std::string heads_text(const ModelShape& s) {
 }  // namespace
 
 std::vector<float> balanced_scales(std::int64_t copies) {
-  // Of the 2^k parts of size 2^-k, copies - 2^k are split in two.
+  // Splits copies - 2^k of the 2^k parts of size 2^-k in two.
   const int k = std::bit_width(static_cast<std::uint64_t>(copies)) - 1;
   const std::int64_t split = copies - (std::int64_t{1} << k);
   const std::int64_t whole = copies - 2 * split;

@@ -7,8 +7,8 @@ namespace {
 
 using Coefficients = AcceptanceModel::Coefficients;
 
-// Of the start's c[0] and of its other coefficients, by log loss on texts of the shipped pair and
-// of one with half its acceptance.
+// Information of the start's c[0] and of its other coefficients, by log loss on texts of the
+// shipped pair and of one with half its acceptance.
 constexpr double level_information = 3.0, slope_information = 60.0;
 // Shares nearer to 0 and 1 are rounding.
 constexpr double least_share = 0.003;

@@ -8,21 +8,23 @@
 
 namespace coppice {
 
-/// sharpness log(score / largest), where a score is D times the noise: exp(log D + G).
-inline double sharpened(const PowerMoments& row, double sharpness, double score) {
-  return sharpness * std::log(score / row.largest);
+/// inverse_temperature log(score / largest), where a score is D times the noise: exp(log D + G).
+inline double sharpened(const PowerMoments& row, double inverse_temperature, double score) {
+  return inverse_temperature * std::log(score / row.largest);
 }
 
-/// softmax(sharpness (log D + G)).
-inline float belief(const PowerMoments& row, double sharpness, double score) {
-  return static_cast<float>(std::exp(sharpened(row, sharpness, score) - std::log(row.sum)));
+/// softmax(inverse_temperature (log D + G)).
+inline float belief(const PowerMoments& row, double inverse_temperature, double score) {
+  return static_cast<float>(
+      std::exp(sharpened(row, inverse_temperature, score) - std::log(row.sum)));
 }
 
-/// Of the target's token having this score. With x = sharpness (log D + G), its log-likelihood is
-/// x(token) - log sum exp(x); the derivative by log sharpness is x(token) - mean of x, and the
-/// information the variance of x.
-inline BeliefEvidence evidence_of(const PowerMoments& row, double sharpness, double score) {
-  return {sharpened(row, sharpness, score) - row.mean, row.variance};
+/// Returns the evidence of the target's token having this score. With x = inverse_temperature (log
+/// D + G), its log-likelihood is x(token) - log sum exp(x); the derivative by log inverse
+/// temperature is x(token) - mean of x, and the information the variance of x.
+inline BeliefEvidence evidence_of(const PowerMoments& row, double inverse_temperature,
+                                  double score) {
+  return {sharpened(row, inverse_temperature, score) - row.mean, row.variance};
 }
 
 }  // namespace coppice

@@ -6,8 +6,8 @@
 
 namespace coppice {
 
-/// What the target's token at one evaluated node says about the sharpness of beliefs there: the
-/// log-likelihood's derivative by log sharpness, and its Fisher information.
+/// What the target's token at one evaluated node says about the inverse temperature of beliefs
+/// there: the log-likelihood's derivative by log inverse temperature, and its Fisher information.
 struct BeliefEvidence {
   double derivative = 0.0;
   double information = 0.0;
@@ -17,9 +17,10 @@ struct BeliefEvidence {
 /// target's token is argmax of log T + G. Given D, and with log T = log D + error where the error
 /// is about Gumbel of scale tau, that is token y with probability
 ///   B(y) = softmax((log D(y) + G(y)) / tau),
-/// the belief in y. tau is the belief temperature. Here it is its inverse, the sharpness s that
-/// (log D + G) is multiplied by. It is found by maximum likelihood on the tokens that came: one
-/// Newton step for each, with the information so far, in log s, which keeps it positive.
+/// the belief in y. tau is the belief temperature. Here it is its inverse s, the inverse
+/// temperature that (log D + G) is multiplied by. It is found by maximum likelihood on the tokens
+/// that came: one Newton step for each, with the information so far, in log s, which keeps it
+/// positive.
 ///
 /// If beliefs are right, derivatives are as large as the information says: their squares have it
 /// for their mean. A draft that agrees with the target far better than it is believed surprises
@@ -34,18 +35,18 @@ class BeliefTemperature {
   static double usual(double temperature, double draft_temperature) {
     return (temperature > 0.0 ? temperature : draft_temperature) / usual_at_one;
   }
-  /// Starts from the nearest `sharpness` that can be learned: e^-4 to e^4.
-  explicit BeliefTemperature(double sharpness = 1.0)
-      : log_sharpness_(std::clamp(std::log(sharpness), -most, most)) {}
+  /// Starts from the nearest `inverse_temperature` that can be learned: e^-4 to e^4.
+  explicit BeliefTemperature(double inverse_temperature = 1.0)
+      : log_inverse_temperature_(std::clamp(std::log(inverse_temperature), -most, most)) {}
 
-  double sharpness() const { return std::exp(log_sharpness_); }
+  double inverse_temperature() const { return std::exp(log_inverse_temperature_); }
   void observe(const BeliefEvidence& seen) {
     information_ = std::max(start_information, keep * information_ + seen.information);
     expected_ = std::max(least_squares, keep * expected_ + seen.information);
     found_ = std::max(least_squares, keep * found_ + seen.derivative * seen.derivative);
     const double longer = std::clamp(expected_ / found_, 1.0, most_longer);
     const double step = std::clamp(seen.derivative / information_ * longer, -most_step, most_step);
-    log_sharpness_ = std::clamp(log_sharpness_ + step, -most, most);
+    log_inverse_temperature_ = std::clamp(log_inverse_temperature_ + step, -most, most);
   }
 
  private:
@@ -55,21 +56,21 @@ class BeliefTemperature {
   static constexpr double keep = 0.98;
   static constexpr double least_squares = 3.0, most_longer = 20.0;
   static constexpr double most_step = 0.5, most = 4.0;
-  double log_sharpness_;
+  double log_inverse_temperature_;
   double information_ = start_information;
   /// Squares of derivatives, expected and found.
   double expected_ = least_squares, found_ = least_squares;
 };
 
-/// Where a text's sharpness starts, by where those of the pair's earlier texts at about this
-/// temperature ended: by how much they were off what is usual at theirs, the mean of logarithms,
-/// with one text that was not.
-class PairSharpness {
+/// Where a text's inverse temperature starts, by where those of the pair's earlier texts at about
+/// this temperature ended: by how much they were off what is usual at theirs, the mean of
+/// logarithms, with one text that was not.
+class PairInverseTemperature {
  public:
   double start(double usual) const { return usual * std::exp(sum_ / (1.0 + texts_)); }
   /// After a text, for whose temperature `usual` is.
-  void record(double sharpness, double usual) {
-    sum_ = keep * sum_ + std::log(sharpness / usual);
+  void record(double inverse_temperature, double usual) {
+    sum_ = keep * sum_ + std::log(inverse_temperature / usual);
     texts_ = keep * texts_ + 1.0;
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/judged_children.h"
+
 namespace coppice {
 namespace {
 
@@ -14,20 +16,20 @@ constexpr AcceptanceModel::Start sampled_by_number = {
 // Beliefs are learned themselves, and a little too sure.
 constexpr AcceptanceModel::Start by_belief = {{{0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}, {0.1, 0.8, 0.0}}};
 
-// Of a position of which only the sibling rank is known: the shipped pair's.
-const std::array<double, 4>& usual_position(ChildDraw draw) {
+// Returns the acceptance of a position of which only the sibling rank is known: the shipped pair's.
+const std::array<double, 4>& usual_position(AcceptanceRule draw) {
   static constexpr std::array<double, 4> sampled = {0.78, 0.36, 0.3, 0.11},
                                          top = {0.85, 0.5, 0.35, 0.3},
                                          coupled = {0.79, 0.53, 0.4, 0.15};
-  if (draw == ChildDraw::top) return top;
-  return draw == ChildDraw::coupled ? coupled : sampled;
+  if (draw == AcceptanceRule::greedy) return top;
+  return draw == AcceptanceRule::coupled ? coupled : sampled;
 }
 
 }  // namespace
 
-AcceptanceCalibration::AcceptanceCalibration(ChildDraw draw)
+AcceptanceCalibration::AcceptanceCalibration(AcceptanceRule draw)
     : usual_(usual_position(draw)),
-      by_share_(draw == ChildDraw::sampled ? sampled_by_share : by_belief),
+      by_share_(draw == AcceptanceRule::rejection ? sampled_by_share : by_belief),
       by_number_(sampled_by_number) {
   update();
 }
@@ -60,27 +62,23 @@ void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, doubl
 }
 
 void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::int32_t parent = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const std::int32_t accepted = step < path.size() ? path[step] : -1;
-    double left = 1.0;
-    std::int32_t certain = 0;
-    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
-      const auto n = static_cast<std::size_t>(node);
-      if (tree.parent[n] != parent) continue;
-      if (tree.is_certain(node)) {  // of what is drawn it says nothing
-        if (node == accepted) break;
-        ++certain;
-        continue;
-      }
-      const auto mass = static_cast<double>(tree.belief[n]);
-      observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0,
-              node == accepted, static_cast<double>(tree.uniform[n]));
-      left = std::max(0.0, left - mass);
-      if (node == accepted) break;
+  double left = 1.0;
+  std::int32_t certain = 0;
+  for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
+    const auto n = static_cast<std::size_t>(node);
+    if (tree.rank[n] == 0) {
+      left = 1.0;
+      certain = 0;
     }
-    parent = accepted;
-  }
+    if (tree.is_certain(node)) {  // of what is drawn it says nothing
+      ++certain;
+      return;
+    }
+    const auto mass = static_cast<double>(tree.belief[n]);
+    observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0, accepted,
+            static_cast<double>(tree.uniform[n]));
+    left = std::max(0.0, left - mass);
+  });
   update();
 }
 

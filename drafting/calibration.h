@@ -37,7 +37,7 @@ namespace coppice {
 /// for exactness, and does, stands in drafting/position_values.h and drafting/dyspec.cc.
 class AcceptanceCalibration {
  public:
-  explicit AcceptanceCalibration(ChildDraw draw = ChildDraw::sampled);
+  explicit AcceptanceCalibration(AcceptanceRule draw = AcceptanceRule::rejection);
 
   /// After a step: the tree as it was judged, siblings in drawn order without gaps, and its
   /// accepted nodes. Children from no distribution teach nothing and have no rank here.

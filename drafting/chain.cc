@@ -1,4 +1,4 @@
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/policy.h"
 #include "drafting/proposer.h"
 
@@ -12,30 +12,31 @@ class ChainPolicy final : public DraftPolicy {
   std::string name() const override { return "chain"; }
 
   void take(DraftSource& source) override {
-    wanted_.clear();
-    const std::int32_t node = arena_.size();
+    frontier_.clear();
+    const std::int32_t node = candidates_.size();
     if (!limits_.drafts) return propose_all(node);
-    const auto drawn = source.child(arena_, node, 0);
+    const auto drawn = source.child(candidates_, node, 0);
     if (!drawn) return;
-    arena_.add(node, drawn->token, 0, drawn->prob, arena_.path_prob.back(), drawn->belief,
-               drawn->uniform);
-    if (goes_on()) wanted_.push_back(node + 1);
+    candidates_.add(node, drawn->token, 0, drawn->prob, candidates_.path_prob.back(), drawn->belief,
+                    drawn->uniform);
+    if (goes_on()) frontier_.push_back(node + 1);
   }
 
  private:
   void propose_all(std::int32_t node) {
     const auto found =
-        limits_.proposer == nullptr ? std::nullopt : limits_.proposer->next(arena_, node);
+        limits_.proposer == nullptr ? std::nullopt : limits_.proposer->next(candidates_, node);
     if (!found) return;
-    arena_.add_certain(node, found->token, 0,
-                       arena_.value[static_cast<std::size_t>(node)] * found->chance, found->chance);
-    if (goes_on()) wanted_.push_back(node + 1);
+    candidates_.add_certain(node, found->token, 0,
+                            candidates_.value[static_cast<std::size_t>(node)] * found->chance,
+                            found->chance);
+    if (goes_on()) frontier_.push_back(node + 1);
   }
 
   bool goes_on() const {
-    const double value = limits_.drafts ? arena_.path_prob.back() : arena_.value.back();
-    return arena_.size() < limits_.max_size && arena_.size() < limits_.max_depth && value > 0.0 &&
-           value >= limits_.min_value;
+    const double value = limits_.drafts ? candidates_.path_prob.back() : candidates_.value.back();
+    return candidates_.size() < limits_.max_size && candidates_.size() < limits_.max_depth &&
+           value > 0.0 && value >= limits_.min_value;
   }
 };
 
@@ -43,7 +44,7 @@ class ChainPolicy final : public DraftPolicy {
 
 std::unique_ptr<DraftPolicy> make_chain_policy(const DyspecRule& rule) {
   if (rule.economics == nullptr) return std::make_unique<ChainPolicy>();
-  return std::make_unique<DyspecByCosts>("chain", rule, 0);
+  return std::make_unique<CostDrivenDyspec>("chain", rule, 0);
 }
 
 }  // namespace coppice

@@ -31,10 +31,11 @@ BasicChildDrawer<Decisions>::BasicChildDrawer(std::int64_t vocab_size, NoiseCach
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::begin(const StepKey& key, ChildDraw draw, double sharpness) {
+void BasicChildDrawer<Decisions>::begin(const StepKey& key, AcceptanceRule draw,
+                                        double inverse_temperature) {
   key_ = key;
   draw_ = draw;
-  sharpness_ = sharpness;
+  inverse_temperature_ = inverse_temperature;
   end();
 }
 
@@ -79,9 +80,9 @@ std::span<std::uint64_t> BasicChildDrawer<Decisions>::taken_words(const Node& no
 
 template <typename Decisions>
 std::span<const float> BasicChildDrawer<Decisions>::noise_of(const Node& node) {
-  if (draw_ != ChildDraw::coupled) return {};
+  if (draw_ != AcceptanceRule::coupled) return {};
   return noise_.row(key_.seed, key_.sequence,
-                    key_.position + static_cast<std::uint64_t>(node.depth));
+                    key_.noise_position(static_cast<std::uint64_t>(node.depth)));
 }
 
 template <typename Decisions>
@@ -104,25 +105,21 @@ void BasicChildDrawer<Decisions>::exclude(std::int32_t node_id, TokenId token) {
 }
 
 template <typename Decisions>
-void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& arena, std::int32_t node_id) {
+void BasicChildDrawer<Decisions>::start_drawing(const TokenTree& candidates, std::int32_t node_id) {
   const auto index = static_cast<std::size_t>(node_id);
   Node& node = nodes_[index];
-  const std::int32_t parent = arena.parent[index];
-  node.key = parent < 0 ? root_node_key
-                        : decide_.child_key(nodes_[static_cast<std::size_t>(parent)].key,
-                                            arena.rank[index]);
-  node.depth = arena.depth[index];
+  node.depth = candidates.depth[index];
   node.summarised = true;
   const auto taken = taken_words(node);
   std::fill(taken.begin(), taken.end(), 0);
   const std::span<const float> probs = std::as_const(distributions_).row(node_id);
-  if (draw_ == ChildDraw::sampled) {
+  if (draw_ == AcceptanceRule::rejection) {
     block_masses(probs, block_, block_values(node));
   } else {
     const auto maxima = block_values(node);
     block_maxima(probs, noise_of(node), block_, maxima);
-    if (sharpness_ > 0.0) {
-      node.beliefs = power_moments(probs, noise_of(node), block_, maxima, sharpness_);
+    if (inverse_temperature_ > 0.0) {
+      node.beliefs = power_moments(probs, noise_of(node), block_, maxima, inverse_temperature_);
     }
   }
   for (const Excluded& other : excluded_) {
@@ -140,14 +137,14 @@ template <typename Decisions>
 std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t node_id,
                                                                     TokenId token) {
   const auto index = static_cast<std::size_t>(node_id);
-  if (draw_ == ChildDraw::sampled || index >= nodes_.size() || !nodes_[index].summarised) {
+  if (draw_ == AcceptanceRule::rejection || index >= nodes_.size() || !nodes_[index].summarised) {
     return std::nullopt;
   }
   const Node& node = nodes_[index];
   const auto at = static_cast<std::size_t>(token);
   const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
   if (!(prob > 0.0) || !(node.beliefs.sum > 0.0)) return std::nullopt;
-  return evidence_of(node.beliefs, sharpness_, score(node, at, prob));
+  return evidence_of(node.beliefs, inverse_temperature_, score(node, at, prob));
 }
 
 // Anew from what is left, not by subtraction: a block's value is 0 exactly when nothing is left.
@@ -165,7 +162,7 @@ void BasicChildDrawer<Decisions>::summarise_block(const Node& node, std::span<co
     for (std::uint64_t bits = taken[begin / 64]; bits != 0; bits &= bits - 1) {
       left[std::countr_zero(bits)] = 0.0f;
     }
-    if (draw_ == ChildDraw::sampled) {
+    if (draw_ == AcceptanceRule::rejection) {
       for (std::size_t i = 0; i < 64; i += 4) {
         for (std::size_t j = 0; j < 4; ++j) mass[j] += static_cast<double>(left[i + j]);
       }
@@ -176,7 +173,7 @@ void BasicChildDrawer<Decisions>::summarise_block(const Node& node, std::span<co
       for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, left[i]);
     }
   }
-  block_values(node)[block] = draw_ == ChildDraw::sampled
+  block_values(node)[block] = draw_ == AcceptanceRule::rejection
                                   ? (mass[0] + mass[1]) + (mass[2] + mass[3])
                                   : static_cast<double>(largest);
 }
@@ -237,7 +234,7 @@ TokenId BasicChildDrawer<Decisions>::draw_largest(const Node& node, std::span<co
 template <typename Decisions>
 double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
   Node& node = nodes_[static_cast<std::size_t>(node_id)];
-  if (draw_ != ChildDraw::sampled) return -1.0;
+  if (draw_ != AcceptanceRule::rejection) return -1.0;
   if (!node.squares) {
     const std::span<const float> probs = std::as_const(distributions_).row(node_id);
     double sum[8] = {};
@@ -256,12 +253,12 @@ double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
 }
 
 template <typename Decisions>
-std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& arena,
+std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& candidates,
                                                              std::int32_t node_id,
                                                              std::int32_t rank) {
   const auto index = static_cast<std::size_t>(node_id);
   const bool ready = index < nodes_.size() && nodes_[index].ready;
-  if (ready && !nodes_[index].summarised) start_drawing(arena, node_id);
+  if (ready && !nodes_[index].summarised) start_drawing(candidates, node_id);
   if (!ready || nodes_[index].drawn != rank) {
     throw_failure(cat("child drawer: rank ", rank, " of node ", node_id,
                       " asked for before its distribution or its earlier ranks"));
@@ -269,23 +266,23 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ar
   Node& node = nodes_[index];
   const std::span<const float> probs = std::as_const(distributions_).row(node_id);
   const std::span<const float> noise = noise_of(node);
-  const RandomAddress at_rank{RandomStream::draft, key_, node.key,
+  const RandomAddress at_rank{RandomStream::draft, key_, candidates.key[index],
                               static_cast<std::uint64_t>(rank)};
   const TokenId token =
-      draw_ == ChildDraw::sampled
+      draw_ == AcceptanceRule::rejection
           ? decide_(at_rank, [&](double u) { return draw_sampled(node, probs, u); })
           : draw_largest(node, probs, noise);
   if (token < 0) return std::nullopt;
   take(node, probs, token);
   const auto at = static_cast<std::size_t>(token);
   DrawnChild drawn{token, probs[at]};
-  if (draw_ != ChildDraw::sampled && sharpness_ > 0.0) {
+  if (draw_ != AcceptanceRule::rejection && inverse_temperature_ > 0.0) {
     drawn.belief =
-        belief(node.beliefs, sharpness_, score(node, at, static_cast<double>(probs[at])));
-  } else if (draw_ == ChildDraw::sampled && cells_ > 0) {
-    drawn.uniform = decide_.look(
-        RandomAddress{RandomStream::accept, key_, node.key, static_cast<std::uint64_t>(rank)},
-        [&](double u) { return acceptance_cell(u, cells_); });
+        belief(node.beliefs, inverse_temperature_, score(node, at, static_cast<double>(probs[at])));
+  } else if (draw_ == AcceptanceRule::rejection && cells_ > 0) {
+    drawn.uniform = decide_.look(RandomAddress{RandomStream::accept, key_, candidates.key[index],
+                                               static_cast<std::uint64_t>(rank)},
+                                 [&](double u) { return acceptance_cell(u, cells_); });
   }
   return drawn;
 }

@@ -33,10 +33,10 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 /// replacement and lazily. A DraftSource evaluates nodes, has their distributions written to
 /// prepare(), and answers child() from here:
 ///
-///   drawer.begin(key, ChildDraw::sampled);
+///   drawer.begin(key, AcceptanceRule::rejection);
 ///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // evaluate()
 ///   drawer.ready(node);
-///   drawer.child(arena, node, rank);                                      // child()
+///   drawer.child(candidates, node, rank);                                      // child()
 ///   rule.judge(tree, target, drawer.distributions(), key, verdict);
 ///
 /// A child depends on its node's row, path of ranks and own rank alone, so it is the same in
@@ -46,16 +46,16 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 template <typename Decisions>
 class BasicChildDrawer {
  public:
-  /// `noise` serves ChildDraw::coupled; share it with the acceptance rule. `cells`: how finely
+  /// `noise` serves AcceptanceRule::coupled; share it with the acceptance rule. `cells`: how finely
   /// DrawnChild::uniform is known, 0 for not at all. `spare`: of drawers that share the memory of
   /// D; null: this one has its own.
   BasicChildDrawer(std::int64_t vocab_size, NoiseCache& noise, Decisions decide = {},
                    std::int32_t cells = acceptance_cells,
                    std::shared_ptr<SpareRows> spare = nullptr);
 
-  /// Starts a step: forgets all nodes and keeps their memory. `sharpness` of beliefs
+  /// Starts a step: forgets all nodes and keeps their memory. `inverse_temperature`: of beliefs
   /// (drafting/belief_temperature.h); 0: children come without.
-  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0);
+  void begin(const StepKey& key, AcceptanceRule draw, double inverse_temperature = 1.0);
   /// Ends it: drawers that share memory may have that of D.
   void end();
 
@@ -67,7 +67,8 @@ class BasicChildDrawer {
   /// The child of a ready node with this sibling rank, or nullopt when D has no mass left: when
   /// every token of positive probability has been drawn. Ranks are asked for in order 0, 1, ...;
   /// never repeats a token, never returns one of probability 0.
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank);
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
+                                  std::int32_t rank);
 
   /// See DraftSource::exclude.
   void exclude(std::int32_t node, TokenId token);
@@ -75,21 +76,22 @@ class BasicChildDrawer {
   /// See DraftSource::expected_share; known where children are sampled.
   double expected_share(std::int32_t node);
 
-  /// What `token` as the target's at a node, of which a child was drawn, says of the sharpness;
-  /// nullopt where D excludes it, or the noise is not known.
+  /// What `token` as the target's at a node, of which a child was drawn, says of the inverse
+  /// temperature; nullopt where D excludes it, or the noise is not known.
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token);
+
+  Decisions& decisions() { return decide_; }
 
   /// D by node id, bit for bit as sampled from.
   const DistributionTable& distributions() const { return distributions_; }
 
  private:
   struct Node {
-    std::uint64_t key = 0;
     std::int32_t slot = -1;  ///< of the draw state; -1: not prepared in this step
     std::int32_t drawn = 0;  ///< children so far, drawn or excluded
     std::int32_t depth = 0;
     bool ready = false;
-    bool summarised = false;  ///< whether key, depth, block values and beliefs stand
+    bool summarised = false;  ///< whether depth, block values and beliefs stand
     PowerMoments beliefs;     ///< where children are not sampled
     MassLeft left;
     std::optional<double> squares;  ///< of all of D, once asked for
@@ -98,7 +100,7 @@ class BasicChildDrawer {
   std::span<double> block_values(const Node& node);
   std::span<std::uint64_t> taken_words(const Node& node);
   std::span<const float> noise_of(const Node& node);
-  void start_drawing(const TokenTree& arena, std::int32_t node_id);
+  void start_drawing(const TokenTree& candidates, std::int32_t node_id);
   void take(Node& node, std::span<const float> probs, TokenId token);
   double score(const Node& node, std::size_t token, double prob);
   void summarise_block(const Node& node, std::span<const float> probs, std::span<const float> noise,
@@ -112,8 +114,8 @@ class BasicChildDrawer {
   std::size_t block_ = 64;  ///< tokens per block, a multiple of 64
   std::size_t blocks_ = 0;
   std::int32_t cells_;
-  ChildDraw draw_ = ChildDraw::sampled;
-  double sharpness_ = 1.0;
+  AcceptanceRule draw_ = AcceptanceRule::rejection;
+  double inverse_temperature_ = 1.0;
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id

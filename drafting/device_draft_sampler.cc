@@ -12,18 +12,6 @@
 namespace coppice {
 namespace {
 
-DeviceNoise noise_of(ChildDraw draw) {
-  switch (draw) {
-    case ChildDraw::sampled:
-      return DeviceNoise::sampled;
-    case ChildDraw::top:
-      return DeviceNoise::top;
-    case ChildDraw::coupled:
-      return DeviceNoise::coupled;
-  }
-  return DeviceNoise::sampled;
-}
-
 DeviceFault fault_of(DrawingFault fault) {
   switch (fault) {
     case DrawingFault::none:
@@ -70,15 +58,16 @@ class DeviceDraftSampler final : public DraftSampler {
       : sampler_(sampler), store_(store), fault_(fault) {}
   ~DeviceDraftSampler() override { end(); }
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
-             double sharpness) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
+             AcceptanceRule draw, double inverse_temperature) override {
     end();
     state_ = &state;
     text_ = {};
     text_.key = key;
     text_.params = params;
-    text_.noise = noise_of(draw);
-    text_.sharpness = draw == ChildDraw::sampled ? 0.0 : sharpness;
+    text_.rule = draw;
+    text_.belief_inverse_temperature =
+        draw == AcceptanceRule::rejection ? 0.0 : inverse_temperature;
   }
 
   // Nodes' lists keep their memory.
@@ -90,18 +79,15 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   /// Appends a pass's rows, those of the text of this number.
-  void stage(const TokenTree& arena, std::span<const std::int32_t> nodes, std::int32_t text,
+  void stage(const TokenTree& candidates, std::span<const std::int32_t> nodes, std::int32_t text,
              std::vector<DrawRow>& rows) {
-    nodes_.resize(std::max(nodes_.size(), arena.token.size()));
+    nodes_.resize(std::max(nodes_.size(), candidates.token.size()));
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       Node& node = nodes_[n];
       node.store = store_.take();
-      node.key = arena.parent[n] < 0
-                     ? root_node_key
-                     : child_node_key(nodes_[static_cast<std::size_t>(arena.parent[n])].key,
-                                      arena.rank[n]);
-      node.depth = arena.depth[n];
+      node.key = candidates.key[n];
+      node.depth = candidates.depth[n];
       node.drawn = node.next = 0;
       for (const Excluded& other : excluded_) {
         if (other.node == id) ++node.drawn;
@@ -111,7 +97,7 @@ class DeviceDraftSampler final : public DraftSampler {
       node.scores.clear();
       rows.push_back({node.store, id, node.depth, node.key, text});
     }
-    update_penalty(arena);
+    update_penalty(candidates);
   }
   const DrawText& text() const { return text_; }
 
@@ -135,7 +121,7 @@ class DeviceDraftSampler final : public DraftSampler {
 
   // Noise is by token: without the excluded ones, the list is in the order in which the others
   // would have been drawn from what D has beside them.
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t id,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t id,
                                   std::int32_t rank) override {
     Node& node = nodes_.at(static_cast<std::size_t>(id));
     if (rank != node.drawn) {
@@ -144,7 +130,7 @@ class DeviceDraftSampler final : public DraftSampler {
     }
     for (;; ++node.next) {
       if (node.next >= node.children.size() && !node.exhausted) {
-        update_penalty(arena);
+        update_penalty(candidates);
         note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
       }
       if (node.next >= node.children.size()) return std::nullopt;
@@ -155,10 +141,11 @@ class DeviceDraftSampler final : public DraftSampler {
     const std::size_t at = node.next++;
     ++node.drawn;
     DrawnChild drawn{node.children[at].token, node.children[at].prob};
-    if (text_.noise == DeviceNoise::sampled) {
+    if (text_.rule == AcceptanceRule::rejection) {
       drawn.uniform = acceptance_cell(judging_number(node.key, static_cast<std::uint64_t>(rank)));
     } else if (node.moments.sum > 0.0) {
-      drawn.belief = belief(node.moments, text_.sharpness, static_cast<double>(node.scores[at]));
+      drawn.belief = belief(node.moments, text_.belief_inverse_temperature,
+                            static_cast<double>(node.scores[at]));
     }
     return drawn;
   }
@@ -169,10 +156,11 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   // Only the token that ends a step can be none of the children listed: its score is asked for. A
-  // bound on it (the last child's) would do no harm to the text, but would pull the sharpness up.
+  // bound on it (the last child's) would do no harm to the text, but would pull the inverse
+  // temperature up.
   std::optional<BeliefEvidence> evidence(std::int32_t id, TokenId token) override {
     const auto n = static_cast<std::size_t>(id);
-    if (!(text_.sharpness > 0.0) || n >= nodes_.size()) return std::nullopt;
+    if (!(text_.belief_inverse_temperature > 0.0) || n >= nodes_.size()) return std::nullopt;
     const Node& node = nodes_[n];
     if (node.store < 0 || node.next == 0 || !(node.moments.sum > 0.0)) return std::nullopt;
     const auto at = std::find_if(node.children.begin(), node.children.end(),
@@ -184,7 +172,7 @@ class DeviceDraftSampler final : public DraftSampler {
       score = sampler_.score_of(text_, row_of(node, id), token);
     }
     if (!(score > 0.0f)) return std::nullopt;  // D excludes it
-    return evidence_of(node.moments, text_.sharpness, static_cast<double>(score));
+    return evidence_of(node.moments, text_.belief_inverse_temperature, static_cast<double>(score));
   }
 
   std::int32_t store_row(std::int32_t id) const override {
@@ -202,7 +190,8 @@ class DeviceDraftSampler final : public DraftSampler {
     bool exhausted = false;  ///< no child is left beyond those listed
     MassLeft left;           ///< by those
     double squares = -1.0;   ///< of all of D, where children are sampled
-    PowerMoments moments;    ///< of its row's scores, where there is a sharpness
+    PowerMoments
+        moments;  ///< of its row's scores, where there is an inverse temperature of beliefs
     std::vector<DeviceChild> children;
     std::vector<float> scores;  ///< of the children, likewise
   };
@@ -217,7 +206,8 @@ class DeviceDraftSampler final : public DraftSampler {
     });
   }
 
-  /// Of a node's child with this rank (base/random.h); with a planted fault, of another.
+  /// Returns the number that judges a node's child with this rank (base/random.h); under a planted
+  /// fault, another child's.
   double judging_number(std::uint64_t node_key, std::uint64_t rank) const {
     StepKey key = text_.key;
     if (fault_ == DrawingFault::looks_at_next_sibling) ++rank;
@@ -225,8 +215,8 @@ class DeviceDraftSampler final : public DraftSampler {
     return uniform(RandomStream::accept, key, node_key, rank);
   }
 
-  void update_penalty(const TokenTree& arena) {
-    penalty_ = {state_->counts.counts(), arena.token, arena.parent};
+  void update_penalty(const TokenTree& candidates) {
+    penalty_ = {state_->counts.counts(), candidates.token, candidates.parent};
     text_.penalty = text_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
   }
 
@@ -248,7 +238,7 @@ class DeviceDraftSampler final : public DraftSampler {
   SequenceState* state_ = nullptr;
   DrawText text_;
   PenaltyText penalty_;
-  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Node> nodes_;  ///< by candidate
   std::vector<Excluded> excluded_;
 };
 
@@ -261,16 +251,16 @@ class DeviceDraftSampling final : public DraftSampling {
     return std::make_unique<DeviceDraftSampler>(sampler_, store_, fault_);
   }
 
-  PassTail* prepare(std::span<const SampledNodes> trees) override {
+  PassEpilogue* prepare(std::span<const SampledNodes> trees) override {
     texts_.clear();
     rows_.clear();
     for (const SampledNodes& tree : trees) {
       DeviceDraftSampler& sampler = of(tree);
-      sampler.stage(*tree.arena, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
+      sampler.stage(*tree.candidates, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
       texts_.push_back(sampler.text());
     }
     sampler_.stage_draw({texts_, rows_});
-    return &sampler_.draw_tail();
+    return &sampler_.draw_epilogue();
   }
 
   void wait() override {
@@ -285,9 +275,10 @@ class DeviceDraftSampling final : public DraftSampling {
     }
   }
 
-  PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) override {
+  PassEpilogue* prepare_scores(std::span<const TokenId> next,
+                               const SamplingParams& params) override {
     sampler_.stage_score(next, params);
-    return &sampler_.score_tail();
+    return &sampler_.score_epilogue();
   }
 
   void take_scores(std::span<const TokenId>, const SamplingParams&, const float*,

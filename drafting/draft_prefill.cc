@@ -6,7 +6,7 @@
 namespace coppice {
 namespace {
 
-/// Tokens at a prompt's end that the fit is judged by.
+/// Tokens at a prompt's end that the prompt likelihood is measured over.
 constexpr std::int32_t most_scored = 16;
 /// Fewer say nothing, unless they are all that there is.
 constexpr std::int32_t least_scored = 4;
@@ -38,9 +38,9 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) list(index);
-  PassTail* const tail = next_.empty() ? nullptr : sampling_.prepare_scores(next_, params_);
+  PassEpilogue* const epilogue = next_.empty() ? nullptr : sampling_.prepare_scores(next_, params_);
   const float* const logits =
-      model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
+      model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, epilogue);
   for (Part& part : parts_) keep(part);
   if (next_.empty()) return true;
   scores_.resize(next_.size());
@@ -51,7 +51,7 @@ bool DraftPrefill::pass(std::span<DraftPrompt> prompts) {
     if (part.scored == 0) continue;
     double sum = 0.0;
     for (std::int32_t i = 0; i < part.scored; ++i) sum += static_cast<double>(*score++);
-    part.prompt->fit = sum / part.scored;
+    part.prompt->likelihood = sum / part.scored;
   }
   return true;
 }
@@ -75,7 +75,7 @@ bool DraftPrefill::add(DraftPrompt& prompt) {
   state.yield_draft();
   if (prompt.done()) return true;
   const std::int32_t before = state.draft_kv(), missing = state.length() - 1 - before;
-  const KvNode* const gap = state.fills_draft() ? state.base.draft_gap() : nullptr;
+  const CacheNode* const gap = state.fills_draft() ? state.base.draft_gap() : nullptr;
   const bool waits = gap != nullptr && std::any_of(parts_.begin(), parts_.end(),
                                                    [&](const Part& p) { return p.gap == gap; });
   if (waits) return true;

@@ -16,13 +16,13 @@ namespace coppice {
 /// A text whose tokens the draft is to have KV of, all but the last.
 struct DraftPrompt {
   SequenceState* state = nullptr;
-  SamplingParams params = {};  ///< of the probabilities that the draft's fit is judged by
+  SamplingParams params = {};  ///< of the probabilities that the prompt likelihood is measured with
   // Received:
   /// Mean probability that the draft gave to the last tokens, at most 16: next to nothing for a
   /// draft that does not know the language. Unchanged if nothing was missing, or next to nothing.
-  double fit = 1.0;
-  /// Of the pass made; none for a text that had no room in it, or waits for what another text in it
-  /// computes for both.
+  double likelihood = 1.0;
+  /// Rows in the pass made; none for a text that had no room in it, or waits for what another text
+  /// in it computes for both.
   std::int32_t rows = 0;
   bool out_of_slots = false;  ///< the pool has too few; what was computed stays
 
@@ -52,10 +52,10 @@ class DraftPrefill {
   DraftSampling& sampling_;
   struct Part {
     DraftPrompt* prompt;
-    std::int32_t before;  ///< tokens with KV before the pass
-    std::int32_t scored;  ///< of the rows, the last
-    const KvNode* gap;    ///< the first shared node that the rows fill; null: none
-    KvSlots slots;        ///< by row
+    std::int32_t before;   ///< tokens with KV before the pass
+    std::int32_t scored;   ///< of the rows, the last
+    const CacheNode* gap;  ///< the first shared node that the rows fill; null: none
+    KvSlots slots;         ///< by row
   };
   void keep(Part& part);
   std::vector<Part> parts_;

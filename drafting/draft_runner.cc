@@ -11,7 +11,7 @@ namespace {
 
 /// Most tokens that a step's first pass catches up with.
 constexpr std::int32_t longest_lag = 64;
-/// Of more, it catches up with the last ones alone.
+/// Last tokens that the draft catches up with where it lacks more.
 constexpr std::int32_t caught_up = 32;
 
 [[noreturn]] void throw_no_room() {
@@ -28,9 +28,9 @@ bool is_root(std::span<const std::int32_t> nodes) { return nodes.size() == 1 && 
 DraftStep::DraftStep(DraftRunner& runner)
     : runner_(runner), sampler_(runner.sampling_->make()), slots_(&runner.pool_) {}
 
-void DraftStep::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
-  const DraftRunner::StepNodes wanted{this, &arena, nodes};
-  runner_.evaluate({&wanted, 1});
+void DraftStep::evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) {
+  const DraftRunner::StepNodes frontier{this, &candidates, nodes};
+  runner_.evaluate({&frontier, 1});
 }
 
 void DraftStep::forget(std::span<const std::int32_t> nodes) {
@@ -55,9 +55,9 @@ auto DraftStep::timed(const Call& call) {
   return call();
 }
 
-std::optional<DrawnChild> DraftStep::child(const TokenTree& arena, std::int32_t node,
+std::optional<DrawnChild> DraftStep::child(const TokenTree& candidates, std::int32_t node,
                                            std::int32_t rank) {
-  std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(arena, node, rank); });
+  std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(candidates, node, rank); });
   if (drawn && !uniforms_judge_) drawn->uniform = -1.0f;
   return drawn;
 }
@@ -68,9 +68,9 @@ double DraftStep::expected_share(std::int32_t node) {
 
 void DraftStep::commit(const TokenTree& tree, std::span<const std::int32_t> path) {
   for (const std::int32_t node : path) {
-    const auto source = static_cast<std::size_t>(tree.source[static_cast<std::size_t>(node)]);
-    if (source >= slot_index_.size() || slot_index_[source] < 0) break;
-    state_->draft_slots.keep(slots_, slot_index_[source]);
+    const auto candidate = static_cast<std::size_t>(tree.candidate[static_cast<std::size_t>(node)]);
+    if (candidate >= slot_index_.size() || slot_index_[candidate] < 0) break;
+    state_->draft_slots.keep(slots_, slot_index_[candidate]);
   }
 }
 
@@ -98,7 +98,7 @@ DraftRunner::Step DraftRunner::begin(SequenceState& state, const StepKey& key,
   step->uniforms_judge_ = setting.uniforms_judge;
   step->passes_ = 0;
   step->seconds_ = {};
-  step->sampler_->begin(state, key, setting.params, setting.draw, setting.sharpness);
+  step->sampler_->begin(state, key, setting.params, setting.draw, setting.inverse_temperature);
   return step;
 }
 
@@ -145,32 +145,31 @@ bool DraftRunner::prefill(DraftPrompt& prompt) {
 
 /// Takes back the slots of texts' tokens, unless their KV was computed after all.
 struct DraftRunner::RootGuard {
-  std::span<const StepNodes> wanted;
+  std::span<const StepNodes> frontiers;
   bool computed = false;
 
   ~RootGuard() {
-    for (const StepNodes& of_text : wanted) {
+    for (const StepNodes& of_text : frontiers) {
       const std::int32_t before = std::exchange(of_text.step->root_before_, -1);
       if (!computed && before >= 0) of_text.step->state_->draft_slots.cut(before);
     }
   }
 };
 
-void DraftRunner::evaluate(std::span<const StepNodes> wanted) {
-  while (!wanted.empty()) wanted = wanted.subspan(run_pass(wanted));
+void DraftRunner::evaluate(std::span<const StepNodes> frontiers) {
+  while (!frontiers.empty()) frontiers = frontiers.subspan(run_pass(frontiers));
 }
 
 void DraftRunner::evaluate(std::span<const GrowingText> texts) {
-  wanted_.clear();
+  frontiers_.clear();
   for (const GrowingText& text : texts) {
-    if (text.wanted().empty()) continue;
-    wanted_.push_back(
-        {static_cast<DraftStep*>(&text.source), &text.policy.growth().arena, text.wanted()});
+    if (text.step == nullptr || text.frontier().empty()) continue;
+    frontiers_.push_back({text.step, &text.policy.growth().candidates, text.frontier()});
   }
-  evaluate(wanted_);
+  evaluate(frontiers_);
 }
 
-// Of a long stretch of plain decoding only the end is caught up with: a trial of speculation
+// Skips a long stretch of plain decoding but for its end: a trial of speculation
 // must stay cheap, and the draft guesses well enough from the recent past. Any draft
 // distribution is exact, so nothing else depends on the gap.
 void DraftRunner::skip_long_lag(SequenceState& state) {
@@ -178,7 +177,7 @@ void DraftRunner::skip_long_lag(SequenceState& state) {
 }
 
 // Lists the leading texts' rows, as many as fit, and runs their pass. Returns how many they are.
-std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
+std::size_t DraftRunner::run_pass(std::span<const StepNodes> frontiers) {
   const ModelOptions& options = model_.options();
   sampled_.clear();
   rows_of_text_.clear();
@@ -188,9 +187,9 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   positions_.clear();
   logit_rows_.clear();
   layout_.begin(PassLayout::Of::draft);
-  RootGuard guard{wanted};
+  RootGuard guard{frontiers};
   std::size_t texts = 0, rows = 0, logits = 0;
-  for (const StepNodes& of_text : wanted) {
+  for (const StepNodes& of_text : frontiers) {
     DraftStep& step = *of_text.step;
     const SequenceState& state = *step.state_;
     const bool root = is_root(of_text.nodes);
@@ -207,7 +206,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     ++texts;
   }
   for (std::size_t t = 0; t < texts; ++t) {
-    const DraftStep& step = *wanted[t].step;
+    const DraftStep& step = *frontiers[t].step;
     const std::span<const KvSlot> own = step.state_->draft_slots.all();
     const bool root = step.root_before_ >= 0;
     layout_.add(step.state_->base,
@@ -216,7 +215,7 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
   }
   layout_.arrange();
   for (const std::int32_t index : layout_.order()) {
-    const StepNodes& of_text = wanted[static_cast<std::size_t>(index)];
+    const StepNodes& of_text = frontiers[static_cast<std::size_t>(index)];
     layout_.list_before(index, segments_);
     if (is_root(of_text.nodes)) {
       queue_root(of_text);
@@ -225,13 +224,13 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     }
   }
   const double all_rows = static_cast<double>(tokens_.size());
-  PassTail* const tail = sampling_->prepare(sampled_);
+  PassEpilogue* const epilogue = sampling_->prepare(sampled_);
   const float* result = nullptr;
   double draft_seconds = 0.0, drawing_seconds = 0.0;
   {
     const Stopwatch timing(draft_seconds);
-    result =
-        model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_, tail);
+    result = model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_,
+                            epilogue);
     sampling_->wait();
   }
   guard.computed = true;
@@ -241,12 +240,12 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> wanted) {
     sampling_->take(sampled_, result);
   }
   for (std::size_t t = 0; t < texts; ++t) {
-    DraftStep& step = *wanted[t].step;
+    DraftStep& step = *frontiers[t].step;
     const double share = rows_of_text_[t] / all_rows;
     ++step.passes_;
     step.seconds_.draft += share * draft_seconds;
     step.seconds_.drawing += share * drawing_seconds;
-    if (is_root(wanted[t].nodes)) step.seconds_.first_draft = step.seconds_.draft;
+    if (is_root(frontiers[t].nodes)) step.seconds_.first_draft = step.seconds_.draft;
   }
   return texts;
 }
@@ -275,16 +274,16 @@ void DraftRunner::catch_up(DraftStep& step) {
 }
 
 // For the rows of a text: those of tokens are its own at once, until the pass fails.
-void DraftRunner::take_slots(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
+void DraftRunner::take_slots(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
   KvSlots& own = step.state_->draft_slots;
-  if (is_root(wanted.nodes)) {
+  if (is_root(frontier.nodes)) {
     const std::int32_t before = own.size();
     if (!own.take(missing(*step.state_))) throw_no_room();
     step.root_before_ = before;
     return;
   }
-  const auto count = static_cast<std::int32_t>(wanted.nodes.size());
+  const auto count = static_cast<std::int32_t>(frontier.nodes.size());
   own.make_room(step.slots_.size() + count);  // so that keeping cannot fail
   if (!step.slots_.take(count)) {
     throw RoomError(ErrorKind::failure, cat("draft: ", count, " KV slots wanted for tree nodes, ",
@@ -292,8 +291,8 @@ void DraftRunner::take_slots(const StepNodes& wanted) {
   }
 }
 
-void DraftRunner::queue_root(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
+void DraftRunner::queue_root(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
   const SequenceState& state = *step.state_;
   const std::span<const KvSlot> fresh =
       state.draft_slots.all().subspan(static_cast<std::size_t>(step.root_before_));
@@ -308,21 +307,21 @@ void DraftRunner::queue_root(const StepNodes& wanted) {
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   logit_rows_.push_back(first + rows - 1);
-  sampled_.push_back({step.sampler_.get(), wanted.arena, wanted.nodes});
+  sampled_.push_back({step.sampler_.get(), frontier.candidates, frontier.nodes});
 }
 
-void DraftRunner::queue_nodes(const StepNodes& wanted) {
-  DraftStep& step = *wanted.step;
-  const TokenTree& arena = *wanted.arena;
-  step.slot_index_.resize(static_cast<std::size_t>(arena.nodes()), -1);
-  order_rows(step, arena, wanted.nodes);
-  const std::int32_t count = static_cast<std::int32_t>(wanted.nodes.size()),
+void DraftRunner::queue_nodes(const StepNodes& frontier) {
+  DraftStep& step = *frontier.step;
+  const TokenTree& candidates = *frontier.candidates;
+  step.slot_index_.resize(static_cast<std::size_t>(candidates.nodes()), -1);
+  order_rows(step, candidates, frontier.nodes);
+  const std::int32_t count = static_cast<std::int32_t>(frontier.nodes.size()),
                      before = step.slots_.size() - count;
   for (std::int32_t i = 0; i < count; ++i) {
     step.slot_index_[static_cast<std::size_t>(step.rows_[static_cast<std::size_t>(i)])] =
         before + i;
   }
-  step.evaluated_.insert(step.evaluated_.end(), wanted.nodes.begin(), wanted.nodes.end());
+  step.evaluated_.insert(step.evaluated_.end(), frontier.nodes.begin(), frontier.nodes.end());
 
   const std::span<const KvSlot> slots = step.slots_.all(),
                                 fresh = slots.subspan(static_cast<std::size_t>(before));
@@ -336,21 +335,21 @@ void DraftRunner::queue_nodes(const StepNodes& wanted) {
     const std::int32_t index = step.slot_index_[node];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(index), 1),
                          first + new_before_[row], first + new_before_[past], index < before,
-                         prefix - 1 + arena.depth[node]});
+                         prefix - 1 + candidates.depth[node]});
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   for (const std::int32_t id : step.rows_) {
     const auto node = static_cast<std::size_t>(id);
     logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
-    tokens_.push_back(arena.token[node]);
-    positions_.push_back(prefix - 1 + arena.depth[node]);
+    tokens_.push_back(candidates.token[node]);
+    positions_.push_back(prefix - 1 + candidates.depth[node]);
   }
-  sampled_.push_back({step.sampler_.get(), &arena, step.rows_});
+  sampled_.push_back({step.sampler_.get(), &candidates, step.rows_});
 }
 
 // Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
-// one run of the new rows. The arena's other nodes, which are many, have no part in it.
-void DraftRunner::order_rows(DraftStep& step, const TokenTree& arena,
+// one run of the new rows. Other candidates, which are many, have no part in it.
+void DraftRunner::order_rows(DraftStep& step, const TokenTree& candidates,
                              std::span<const std::int32_t> nodes) {
   kv_nodes_.assign(1, 0);
   kv_nodes_.insert(kv_nodes_.end(), step.evaluated_.begin(), step.evaluated_.end());
@@ -359,13 +358,14 @@ void DraftRunner::order_rows(DraftStep& step, const TokenTree& arena,
     std::sort(kv_nodes_.begin(), kv_nodes_.end());
   }
   // Parents are evaluated before their children.
-  place_of_node_.resize(std::max(place_of_node_.size(), static_cast<std::size_t>(arena.nodes())));
+  place_of_node_.resize(
+      std::max(place_of_node_.size(), static_cast<std::size_t>(candidates.nodes())));
   kv_parent_.assign(1, -1);
   place_of_node_[0] = 0;
   for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
     const auto node = static_cast<std::size_t>(kv_nodes_[i]);
     place_of_node_[node] = static_cast<std::int32_t>(i);
-    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(arena.parent[node])]);
+    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(candidates.parent[node])]);
   }
   order_.assign(kv_parent_);
 

@@ -1,4 +1,22 @@
 // The draft model as a source of tree nodes.
+//
+// Four kinds of index, all of them std::int32_t:
+//   candidate   a node of the candidate tree, 0 for the root: slot_index_, evaluated_, rows_
+//   slot index  a place in DraftStep::slots_
+//   place       a place in kv_nodes_, which has the root, evaluated and new nodes: kv_parent_
+//   row         of a pass, in depth-first order within each text: logit_rows_, new_before_
+//
+// Invariants:
+// (1) slots_ holds the KV of evaluated nodes but the root, whose KV follows that of the tokens
+//     before it in SequenceState::draft_slots.
+// (2) A node is evaluated once in a step, and after its parent.
+// (3) root_before_ >= 0 while the pass of a step's root runs, and only then. A pass that fails
+//     gives the slots of its tokens back.
+// (4) commit() moves the slots of accepted nodes to the sequence; the others are freed with the
+//     step.
+// (5) free_steps_ has room for all steps_, so that a step's end cannot fail.
+// (6) Texts of evaluate(GrowingText) must have a step of this runner as their source: it is not
+//     checked.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +46,10 @@ class DraftStep final : public TextDraft {
   explicit DraftStep(DraftRunner& runner);
 
   using TextDraft::evaluate;
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override;
   void forget(std::span<const std::int32_t> nodes) override;
   void exclude(std::int32_t node, TokenId token) override { sampler_->exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
   double expected_share(std::int32_t node) override;
   const DraftSampler& sampler() const { return *sampler_; }
@@ -40,9 +58,9 @@ class DraftStep final : public TextDraft {
   /// Keeps the KV of the accepted nodes that the draft evaluated.
   void commit(const TokenTree& tree, std::span<const std::int32_t> path);
 
-  /// In which this text had nodes.
+  /// Counts the passes in which this text had nodes.
   std::int64_t passes() const { return passes_; }
-  /// Of these passes, by its share of their rows, and of drawing.
+  /// Returns the time of these passes, by the share of their rows, and of drawing.
   const StepSeconds& seconds() const { return seconds_; }
 
  private:
@@ -56,8 +74,8 @@ class DraftStep final : public TextDraft {
   bool uniforms_judge_ = true;
   std::int32_t root_before_ = -1;         ///< own KV tokens before the root's pass, while it runs
   KvSlots slots_;                         ///< of evaluated nodes
-  std::vector<std::int32_t> slot_index_;  ///< in slots_, by arena node; -1: not evaluated
-  std::vector<std::int32_t> evaluated_;   ///< arena nodes with a slot, the root excluded
+  std::vector<std::int32_t> slot_index_;  ///< in slots_, by candidate; -1: not evaluated
+  std::vector<std::int32_t> evaluated_;   ///< candidates with a slot, the root excluded
   std::vector<std::int32_t> rows_;        ///< nodes of the pass at hand, in depth-first order
   std::int64_t passes_ = 0;
   StepSeconds seconds_;
@@ -70,8 +88,8 @@ class DraftRunner final : public DraftPasses {
 
   struct Setting {
     SamplingParams params;
-    ChildDraw draw = ChildDraw::sampled;
-    double sharpness = 1.0;  ///< of beliefs (drafting/belief_temperature.h); 0: none
+    AcceptanceRule draw = AcceptanceRule::rejection;
+    double inverse_temperature = 1.0;  ///< of beliefs (drafting/belief_temperature.h); 0: none
     /// Whether acceptance numbers will judge the children; growth is told of them only then.
     bool uniforms_judge = true;
   };
@@ -93,12 +111,12 @@ class DraftRunner final : public DraftPasses {
   /// Nodes of a step's tree, whose children are to be drawn. Their parents were evaluated before.
   struct StepNodes {
     DraftStep* step = nullptr;
-    const TokenTree* arena = nullptr;
+    const TokenTree* candidates = nullptr;
     std::span<const std::int32_t> nodes;
   };
   /// Evaluates nodes of different steps in as few passes as they fit. Throws Error(failure) where
   /// the pool has too few slots; the steps then have to end.
-  void evaluate(std::span<const StepNodes> wanted);
+  void evaluate(std::span<const StepNodes> frontiers);
   /// The same of texts whose sources are steps of this runner.
   void evaluate(std::span<const GrowingText> texts) override;
 
@@ -125,11 +143,12 @@ class DraftRunner final : public DraftPasses {
   void end(DraftStep* step);
   static std::int32_t missing(const SequenceState& state);
   void catch_up(DraftStep& step);
-  void take_slots(const StepNodes& wanted);
-  void queue_root(const StepNodes& wanted);
-  void queue_nodes(const StepNodes& wanted);
-  void order_rows(DraftStep& step, const TokenTree& arena, std::span<const std::int32_t> nodes);
-  std::size_t run_pass(std::span<const StepNodes> wanted);
+  void take_slots(const StepNodes& frontier);
+  void queue_root(const StepNodes& frontier);
+  void queue_nodes(const StepNodes& frontier);
+  void order_rows(DraftStep& step, const TokenTree& candidates,
+                  std::span<const std::int32_t> nodes);
+  std::size_t run_pass(std::span<const StepNodes> frontiers);
 
   Model& model_;
   KvPool& pool_;
@@ -140,12 +159,12 @@ class DraftRunner final : public DraftPasses {
   std::vector<DraftStep*> free_steps_;             ///< of these
   std::int64_t passes_ = 0;
   // Scratch of evaluate().
-  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by arena node
+  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by candidate
   std::vector<std::int32_t> kv_parent_;  ///< by place among these
   std::vector<std::int32_t> place_of_node_;
   TreeOrder order_;                       ///< of these
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
-  std::vector<StepNodes> wanted_;
+  std::vector<StepNodes> frontiers_;
   std::vector<SampledNodes> sampled_;  ///< by text of the pass
   std::vector<double> rows_of_text_;   ///< likewise
   PassLayout layout_;

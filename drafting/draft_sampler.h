@@ -22,10 +22,10 @@ namespace coppice {
 /// implementation reads logits on the host, the other leaves them on the device.
 class DraftSampler : public DraftEvidence {
  public:
-  /// Starts a step: forgets all nodes. `state` outlives the step. `sharpness`: of beliefs, with
-  /// which children come where they are not sampled; 0: none.
+  /// Starts a step: forgets all nodes. `state` outlives the step. `inverse_temperature`: of
+  /// beliefs, with which children come where they are not sampled; 0: none.
   virtual void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
-                     ChildDraw draw, double sharpness) = 0;
+                     AcceptanceRule draw, double inverse_temperature) = 0;
   /// Ends it: what its nodes held is free for others.
   virtual void end() = 0;
   /// These nodes have lost their place for good.
@@ -33,7 +33,7 @@ class DraftSampler : public DraftEvidence {
   /// See DraftSource::exclude.
   virtual void exclude(std::int32_t node, TokenId token) = 0;
   /// See DraftSource::child.
-  virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  virtual std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                           std::int32_t rank) = 0;
   /// See DraftSource::expected_share.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
@@ -45,7 +45,7 @@ class DraftSampler : public DraftEvidence {
 /// One growing tree's nodes among a pass's logit rows.
 struct SampledNodes {
   DraftSampler* sampler = nullptr;
-  const TokenTree* arena = nullptr;
+  const TokenTree* candidates = nullptr;
   std::span<const std::int32_t> nodes;
 };
 
@@ -60,7 +60,7 @@ class DraftSampling {
 
   /// A pass is about to be queued whose logit rows are these nodes, tree after tree. Returns what
   /// is to be queued behind it, nullptr for nothing.
-  virtual PassTail* prepare(std::span<const SampledNodes> trees) = 0;
+  virtual PassEpilogue* prepare(std::span<const SampledNodes> trees) = 0;
   /// Waits for the pass that has been queued.
   virtual void wait() {}
   /// The pass leaves these logits ([nodes, draft vocab]).
@@ -68,7 +68,8 @@ class DraftSampling {
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
   /// after each, without the repetition penalty, which take_scores writes to `out`.
-  virtual PassTail* prepare_scores(std::span<const TokenId> next, const SamplingParams& params) = 0;
+  virtual PassEpilogue* prepare_scores(std::span<const TokenId> next,
+                                       const SamplingParams& params) = 0;
   virtual void take_scores(std::span<const TokenId> next, const SamplingParams& params,
                            const float* logits, std::span<float> out) = 0;
 

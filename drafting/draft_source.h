@@ -21,7 +21,7 @@ struct DrawnChild {
 };
 
 /// The draft's distributions over one growing tree. Node ids are indices of the tree that the
-/// policy grows in (its arena); the finished tree has them as TokenTree::source.
+/// policy grows in (its candidate tree); the finished tree has them as TokenTree::candidate.
 class DraftSource {
  public:
   virtual ~DraftSource() = default;
@@ -32,14 +32,14 @@ class DraftSource {
   /// The child of an evaluated node with this sibling rank. Ranks are asked for in order 0, 1,
   /// ..., but for those of excluded children; nullopt when D has no mass left. The same (seed,
   /// sequence, step, path of ranks) gives the same child, whatever else was drawn.
-  virtual std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  virtual std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                           std::int32_t rank) = 0;
 
   /// A node, evaluated or not, has been given a child with this token by somebody else: it takes
   /// the next rank, and no child drawn later repeats it.
   virtual void exclude(std::int32_t /*node*/, TokenId /*token*/) {}
 
-  /// Of an evaluated node's next child: the expected share that it has of what D has left, which
+  /// Expects the share that an evaluated node's next child has of what D has left, which
   /// is the sum of squared shares; below 0: not known.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
 };

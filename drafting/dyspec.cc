@@ -4,12 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/policy.h"
 #include "drafting/position_values.h"
 #include "drafting/positions.h"
 #include "drafting/proposer.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
@@ -65,7 +64,7 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
   void take(DraftSource& source) override {
-    const std::int32_t first_new = arena_.nodes();
+    const std::int32_t first_new = candidates_.nodes();
     draw(source);
     source.forget(dropped_);  // so that never more than max_size nodes hold draft KV
     choose_wanted(first_new);
@@ -74,35 +73,35 @@ class DyspecPolicy final : public DraftPolicy {
   void finish(TokenTree& tree) override {
     kept_.clear();
     for (const Position& position : placed_) kept_.push_back(position.node);
-    part_.copy(arena_, kept_, tree);
+    tree.assign_part(candidates_, kept_);
   }
 
  private:
   auto in_order() const {
-    return [this](const Position& a, const Position& b) { return before(arena_, a, b); };
+    return [this](const Position& a, const Position& b) { return before(candidates_, a, b); };
   }
   auto first_on_top() const {
-    return [this](const Position& a, const Position& b) { return before(arena_, b, a); };
+    return [this](const Position& a, const Position& b) { return before(candidates_, b, a); };
   }
 
   // Before the node is evaluated: no less than its value will be, so that whatever has a place is
   // evaluated.
   Position first_child_at_most(std::int32_t node) const {
-    const double drawn = limits_.drafts ? values_.most_of_first_child(arena_, node) : 0.0;
-    return {std::max(drawn, proposal(node).value), arena_.depth[static_cast<std::size_t>(node)] + 1,
-            node, 0};
+    const double drawn = limits_.drafts ? values_.most_of_first_child(candidates_, node) : 0.0;
+    return {std::max(drawn, proposal(node).value),
+            candidates_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
   }
 
   struct Proposed {
     TokenId token = -1;
     double value = 0.0, chance = 0.0;
   };
-  // Of a node's next child, if it is the proposer's.
+  // Returns a node's next child, if it is the proposer's.
   Proposed proposal(std::int32_t node, TokenId but = -1) const {
     if (limits_.proposer == nullptr) return {};
-    const auto found = limits_.proposer->next(arena_, node, but);
+    const auto found = limits_.proposer->next(candidates_, node, but);
     if (!found) return {};
-    const double most = node == 0 ? 1.0 : arena_.value[static_cast<std::size_t>(node)];
+    const double most = node == 0 ? 1.0 : candidates_.value[static_cast<std::size_t>(node)];
     return {found->token, std::min(most, values_.certain(node, found->chance)), found->chance};
   }
   // Replaces what would be drawn by what is proposed, if that is worth more. Looking ahead that is
@@ -123,9 +122,9 @@ class DyspecPolicy final : public DraftPolicy {
   Position first_child(std::int32_t node, DraftSource& source) {
     const double share = expected_share(node, source);
     if (node == 0) values_.know_shares(share >= 0.0);
-    Position first{limits_.drafts ? values_.first_child(arena_, node, share) : 0.0,
-                   arena_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
-    if (node == 0 && limits_.drafts) first.value = values_.first_of_root(arena_, share);
+    Position first{limits_.drafts ? values_.first_child(candidates_, node, share) : 0.0,
+                   candidates_.depth[static_cast<std::size_t>(node)] + 1, node, 0};
+    if (node == 0 && limits_.drafts) first.value = values_.first_of_root(candidates_, share);
     prefer_proposal(first, 1.0);
     if (node == 0 && first.value > 0.0) first.value = 1.0;  // every tree has a node
     return first;
@@ -148,7 +147,7 @@ class DyspecPolicy final : public DraftPolicy {
   }
 
   bool is_last(const Position& position) const {
-    return placed_.empty() || !before(arena_, position, placed_.back());
+    return placed_.empty() || !before(candidates_, position, placed_.back());
   }
   std::size_t place_of(const Position& position) const {
     if (is_last(position)) return placed_.size();
@@ -160,7 +159,7 @@ class DyspecPolicy final : public DraftPolicy {
   void draw(DraftSource& source) {
     dropped_.clear();
     next_.clear();
-    for (const std::int32_t node : wanted_) next_.push_back(first_child(node, source));
+    for (const std::int32_t node : frontier_) next_.push_back(first_child(node, source));
     std::make_heap(next_.begin(), next_.end(), first_on_top());
     while (!next_.empty() && admits(next_.front())) {
       std::pop_heap(next_.begin(), next_.end(), first_on_top());
@@ -173,7 +172,7 @@ class DyspecPolicy final : public DraftPolicy {
       position.value = 0.0;
       if (limits_.drafts) {
         const std::int32_t drawn = position.rank - values_.certain_children(position.parent);
-        position.value = values_.next_sibling(arena_, position.parent, drawn, before,
+        position.value = values_.next_sibling(candidates_, position.parent, drawn, before,
                                               expected_share(position.parent, source));
       }
       prefer_proposal(position, before);
@@ -200,31 +199,32 @@ class DyspecPolicy final : public DraftPolicy {
       if (!admits(position)) return false;
     }
     if (position.proposed >= 0) {
-      position.node = arena_.add_certain(position.parent, position.proposed, position.rank,
-                                         position.value, position.chance);
+      position.node = candidates_.add_certain(position.parent, position.proposed, position.rank,
+                                              position.value, position.chance);
       source.exclude(position.parent, position.proposed);
       place(position);
       return true;
     }
     if (!drawn) return false;
-    position.node = arena_.add(position.parent, drawn->token, position.rank, drawn->prob,
-                               position.value, drawn->belief, drawn->uniform);
+    position.node = candidates_.add(position.parent, drawn->token, position.rank, drawn->prob,
+                                    position.value, drawn->belief, drawn->uniform);
     place(position);
     return true;
   }
 
   // The draft's next child, perhaps one that a proposed one has come before.
   std::optional<DrawnChild> next_drawn(const Position& position, DraftSource& source) {
-    if (limits_.proposer == nullptr) return source.child(arena_, position.parent, position.rank);
-    waiting_.resize(arena_.token.size());
+    if (limits_.proposer == nullptr)
+      return source.child(candidates_, position.parent, position.rank);
+    waiting_.resize(candidates_.token.size());
     auto& waiting = waiting_[static_cast<std::size_t>(position.parent)];
     if (waiting) return std::exchange(waiting, std::nullopt);
-    return source.child(arena_, position.parent, position.rank);
+    return source.child(candidates_, position.parent, position.rank);
   }
 
-  // Gives the arena's last node its place; others may lose theirs.
+  // Gives the last candidate its place; others may lose theirs.
   void place(const Position& position) {
-    values_.added(arena_);
+    values_.added(candidates_);
     placed_.insert(placed_.begin() + static_cast<std::ptrdiff_t>(place_of(position)), position);
     while (!placed_.empty() && !pays(placed_.back().value, placed_.size() - 1)) {
       dropped_.push_back(placed_.back().node);
@@ -234,27 +234,26 @@ class DyspecPolicy final : public DraftPolicy {
 
   // The new nodes whose first child has a place.
   void choose_wanted(std::int32_t first_new) {
-    wanted_.clear();
-    for (std::int32_t node = first_new; node < arena_.nodes(); ++node) {
-      if (arena_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
-      if (admits(first_child_at_most(node))) wanted_.push_back(node);
+    frontier_.clear();
+    for (std::int32_t node = first_new; node < candidates_.nodes(); ++node) {
+      if (candidates_.depth[static_cast<std::size_t>(node)] >= limits_.max_depth) continue;
+      if (admits(first_child_at_most(node))) frontier_.push_back(node);
     }
   }
 
-  PositionValues values_;              // of the arena's positions
+  PositionValues values_;              // of the candidate tree's positions
   std::vector<Position> placed_;       // drawn positions that have a place, in order
   std::vector<Position> next_;         // heap: a round's undrawn positions, first on top
   std::vector<std::int32_t> dropped_;  // nodes that the last draws pushed out
   std::vector<std::int32_t> kept_;     // nodes of the finished tree
   std::vector<std::optional<DrawnChild>> waiting_;  // by node: drawn, and not yet in the tree
-  TreePart part_;
 };
 
 }  // namespace
 
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule) {
   if (rule.economics != nullptr) {
-    return std::make_unique<DyspecByCosts>("dyspec", rule, last_useful_rank);
+    return std::make_unique<CostDrivenDyspec>("dyspec", rule, last_useful_rank);
   }
   return std::make_unique<DyspecPolicy>(rule);
 }

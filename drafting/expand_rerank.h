@@ -25,18 +25,18 @@ struct ExpandRerankOptions {
 ///
 /// Limits. At most max_size nodes of depth at most min(depth, max_depth), all of w >= min_value.
 ///
-/// The source's order of children decides which are looked at: with ChildDraw::top they are the
-/// beam_width most probable, as in the paper (under either rule); with ChildDraw::coupled those of
-/// the largest log D + noise. Both are exact under coupled acceptance and at temperature 0, where
-/// any tree is. Under coupled acceptance w ignores the noise that decides, so that trees ordered
-/// by drawn rank (DySpec's, SpecInfer's) mostly accept more there.
+/// The source's order of children decides which are looked at: with AcceptanceRule::greedy they are
+/// the beam_width most probable, as in the paper (under either rule); with AcceptanceRule::coupled
+/// those of the largest log D + noise. Both are exact under coupled acceptance and at temperature
+/// 0, where any tree is. Under coupled acceptance w ignores the noise that decides, so that trees
+/// ordered by drawn rank (DySpec's, SpecInfer's) mostly accept more there.
 ///
 /// Sampled rejection would be biased, because tokens are kept for what they are while it judges
 /// them as draws from D. (EAGLE-2 itself takes chosen children as certain there, a rule that
 /// coppice does not have.)
 ///
-/// Throws Error(usage) for ChildDraw::sampled and for options below 1.
+/// Throws Error(usage) for AcceptanceRule::rejection and for options below 1.
 std::unique_ptr<DraftPolicy> make_expand_rerank_policy(const ExpandRerankOptions& options,
-                                                       ChildDraw draw);
+                                                       AcceptanceRule draw);
 
 }  // namespace coppice

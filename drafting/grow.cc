@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drafting/common_growth.h"
+#include "drafting/batch_growth.h"
 #include "drafting/proposer.h"
 
 namespace coppice {
@@ -21,14 +21,15 @@ void note_failure(GrowingText& text, const Call& call) {
 
 void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
   limits_ = limits;
-  arena_.reset(root);
-  wanted_.clear();
+  candidates_.reset(root);
+  frontier_.clear();
   if (limits.proposer != nullptr) limits.proposer->begin();
-  if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0) wanted_.push_back(0);
+  if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0)
+    frontier_.push_back(0);
 }
 
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, CommonGrowth* common) {
-  const auto wants_some = [](const GrowingText& text) { return !text.wanted().empty(); };
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, BatchGrowth* common) {
+  const auto wants_some = [](const GrowingText& text) { return !text.frontier().empty(); };
   for (GrowingText& text : texts) {
     note_failure(text, [&] {
       text.policy.begin(text.limits, text.tree.token[0]);

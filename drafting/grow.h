@@ -9,6 +9,8 @@
 
 namespace coppice {
 
+class DraftStep;
+
 /// A text whose tree grows.
 struct GrowingText {
   DraftPolicy& policy;  ///< of this text alone
@@ -16,10 +18,11 @@ struct GrowingText {
   GrowthLimits limits;
   TokenTree& tree;             ///< given with its root, received finished
   std::exception_ptr failure;  ///< of its policy: then there is no tree, and the others go on
+  DraftStep* step = nullptr;  ///< whose nodes a DraftRunner evaluates; null: another evaluates them
 
   /// What the next pass is to evaluate.
-  std::span<const std::int32_t> wanted() const {
-    return failure ? std::span<const std::int32_t>() : policy.growth().wanted;
+  std::span<const std::int32_t> frontier() const {
+    return failure ? std::span<const std::int32_t>() : policy.growth().frontier;
   }
 };
 
@@ -37,15 +40,15 @@ class DraftPasses {
 class TextDraft : public DraftSource, public DraftPasses {
  public:
   void evaluate(std::span<const GrowingText> texts) final {
-    evaluate(texts[0].policy.growth().arena, texts[0].wanted());
+    evaluate(texts[0].policy.growth().candidates, texts[0].frontier());
   }
-  virtual void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) = 0;
+  virtual void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) = 0;
 };
 
 /// Grows the texts' trees, in as many rounds as the one that takes most has by itself. Each is
 /// the tree that the text would have alone, but for those that are limited by `common`, which
 /// were all begun since it was.
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, CommonGrowth* common = nullptr);
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, BatchGrowth* common = nullptr);
 
 /// Grows the tree of one text. Throws what its policy throws.
 void grow_tree(DraftPolicy& policy, TextDraft& draft, const GrowthLimits& limits, TokenTree& tree);

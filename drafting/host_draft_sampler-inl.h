@@ -26,7 +26,8 @@ struct HostSampling {
 
 class HostDraftSampler : public DraftSampler {
  public:
-  virtual void take(const TokenTree& arena, std::int32_t node, std::span<const float> logits) = 0;
+  virtual void take(const TokenTree& candidates, std::int32_t node,
+                    std::span<const float> logits) = 0;
 };
 
 /// `Drawer` is BasicChildDrawer, or one with a planted fault.
@@ -38,31 +39,32 @@ class HostSamplerWith final : public HostDraftSampler {
       : shared_(shared),
         drawer_(shared.vocab_size, shared.noise, decisions..., shared.cells, shared.spare) {}
 
-  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params, ChildDraw draw,
-             double sharpness) override {
+  void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
+             AcceptanceRule draw, double inverse_temperature) override {
     state_ = &state;
     params_ = params;
-    drawer_.begin(key, draw, sharpness);
+    drawer_.begin(key, draw, inverse_temperature);
   }
   void end() override { drawer_.end(); }
 
-  void take(const TokenTree& arena, std::int32_t node, std::span<const float> logits) override {
+  void take(const TokenTree& candidates, std::int32_t node,
+            std::span<const float> logits) override {
     const std::span<float> declared = drawer_.prepare(node);
     const std::span<float> probs = declared.first(logits.size());
     std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
     if (params_.repetition_penalty == 1.0) {
       process_logits(logits, params_, nullptr, shared_.scratch, probs);
     } else {
-      const PathCounts counts(state_->counts, arena, node);
+      const PathCounts counts(state_->counts, candidates, node);
       process_logits(logits, params_, &state_->counts, shared_.scratch, probs);
     }
     drawer_.ready(node);
   }
 
   void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
@@ -103,19 +105,19 @@ class HostDraftSampling final : public DraftSampling {
                                                                            decide_);
   }
 
-  PassTail* prepare(std::span<const SampledNodes>) override { return nullptr; }
+  PassEpilogue* prepare(std::span<const SampledNodes>) override { return nullptr; }
 
   void take(std::span<const SampledNodes> trees, const float* logits) override {
     for (const SampledNodes& tree : trees) {
       auto& sampler = static_cast<HostDraftSampler&>(*tree.sampler);
       for (const std::int32_t node : tree.nodes) {
-        sampler.take(*tree.arena, node, {logits, shared_.common_vocab});
+        sampler.take(*tree.candidates, node, {logits, shared_.common_vocab});
         logits += shared_.draft_vocab;
       }
     }
   }
 
-  PassTail* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
+  PassEpilogue* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
     return nullptr;
   }
 

@@ -59,7 +59,7 @@ void Lookahead::take() {
   std::pop_heap(heap_.begin(), heap_.end());
   const OpenPosition at = offered_[heap_.back().at];
   heap_.pop_back();
-  const TreeOutlook& tree = trees_[static_cast<std::size_t>(at.tree)];
+  const GrowthPrior& tree = trees_[static_cast<std::size_t>(at.tree)];
   const bool has_deeper = at.depth < tree.most_depth;
   taken_.push_back({at.value, at.tree, at.passes, at.passes > 0 && at.rank == 0 && !at.certain,
                     has_deeper && tree.drafts});
@@ -91,7 +91,7 @@ std::optional<std::size_t> Lookahead::next(std::size_t at, std::int32_t passes, 
 
 // --- growth -----------------------------------------------------------------------------------
 
-bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
+bool Lookahead::try_passes(std::int32_t passes, GrowthPlan& best) {
   if (passes > most_passes_) begin_taking(passes + in_vain_at_most);
   more_passes_add_ = std::any_of(open_.begin(), open_.end(), [&](const OpenPosition& position) {
     return position.passes > passes && position.value >= least_value;
@@ -131,8 +131,8 @@ bool Lookahead::try_passes(std::int32_t passes, Outlook& best) {
   return better;
 }
 
-Outlook Lookahead::best(std::span<const OpenPosition> open, std::span<const TreeOutlook> trees,
-                        std::int32_t size, std::int32_t most, std::int32_t passed) {
+GrowthPlan Lookahead::best(std::span<const OpenPosition> open, std::span<const GrowthPrior> trees,
+                           std::int32_t size, std::int32_t most, std::int32_t passed) {
   open_ = open;
   trees_ = trees;
   size_ = size;
@@ -141,7 +141,7 @@ Outlook Lookahead::best(std::span<const OpenPosition> open, std::span<const Tree
   const std::int32_t begin = std::max(1, last_passes_);
   prices_.clear();
   begin_taking(begin + in_vain_at_most);
-  Outlook best;
+  GrowthPlan best;
   try_passes(0, best);
   if (!more_passes_add_) return best;
   std::int32_t in_vain = try_passes(begin, best) ? 0 : 1;

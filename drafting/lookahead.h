@@ -16,12 +16,12 @@ namespace coppice {
 inline constexpr std::int32_t last_useful_rank = 7;
 
 /// What the positions of one tree have in common.
-struct TreeOutlook {
+struct GrowthPrior {
   const AcceptanceCalibration* calibration = nullptr;
   std::int32_t most = 0;                      ///< further nodes, at most
   std::int32_t most_depth = 0;                ///< of a node
   std::int32_t last_rank = last_useful_rank;  ///< of a node among its siblings
-  double worth = 1.0;                         ///< of a token, against other trees'
+  double weight = 1.0;                        ///< of a token, against other trees'
   bool drafts = true;                         ///< nodes may have children of the draft model
 };
 
@@ -39,7 +39,7 @@ struct OpenPosition {
 };
 
 /// The growth that pays best.
-struct Outlook {
+struct GrowthPlan {
   double net = 0.0;  ///< tokens that it is expected to bring, less its price
   std::int32_t passes = 0, nodes = 0;
   double least = 0.0;  ///< value of its last position: those that are worth more are in it
@@ -58,8 +58,8 @@ class Lookahead {
   /// next tree's.
   void reset();
   /// From trees of `size` nodes together on to `most`, after `passed` draft passes.
-  Outlook best(std::span<const OpenPosition> open, std::span<const TreeOutlook> trees,
-               std::int32_t size, std::int32_t most, std::int32_t passed);
+  GrowthPlan best(std::span<const OpenPosition> open, std::span<const GrowthPrior> trees,
+                  std::int32_t size, std::int32_t most, std::int32_t passed);
 
  private:
   /// A position in the order of taking.
@@ -79,14 +79,14 @@ class Lookahead {
     }
   };
 
-  /// Of a tree's size.
+  /// What a tree of some size costs.
   struct Price {
     double rows;   ///< of the target's pass, beyond those of the tree as it is
     double floor;  ///< no number of further rows costs less for each
   };
 
   /// The best growth in at most so many passes; whether it is better than `best`, then replaced.
-  bool try_passes(std::int32_t passes, Outlook& best);
+  bool try_passes(std::int32_t passes, GrowthPlan& best);
   /// Place in `taken_` of the first from `at` on that takes no more passes; none: they are worth
   /// `floor` at most.
   std::optional<std::size_t> next(std::size_t at, std::int32_t passes, double floor);
@@ -99,7 +99,7 @@ class Lookahead {
 
   const GrowthEconomics& economics_;
   std::span<const OpenPosition> open_;
-  std::span<const TreeOutlook> trees_;
+  std::span<const GrowthPrior> trees_;
   std::int32_t size_ = 0, most_ = 0, passed_ = 0;
   std::int32_t last_passes_ = 0;
   bool more_passes_add_ = false;  // whether a position was left out for its passes

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/judged_children.h"
+
 namespace coppice {
 namespace {
 
@@ -87,29 +89,22 @@ void LookupProposer::begin() {
   proposed_.clear();
 }
 
-const LookupProposer::Node& LookupProposer::node(const TokenTree& arena, std::int32_t node) {
+const LookupProposer::Node& LookupProposer::node(const TokenTree& candidates, std::int32_t node) {
   const auto n = static_cast<std::size_t>(node);
-  if (nodes_.size() <= n) nodes_.resize(arena.token.size());
+  if (nodes_.size() <= n) nodes_.resize(candidates.token.size());
   if (!nodes_[n].known) {
-    const Node above = this->node(arena, arena.parent[n]);
+    const Node above = this->node(candidates, candidates.parent[n]);
     Node& at = nodes_[n];
-    at.own = own_.then(above.own, arena.token[n]);
-    if (others_ != nullptr) at.others = others_->index().then(above.others, arena.token[n]);
+    at.own = own_.then(above.own, candidates.token[n]);
+    if (others_ != nullptr) at.others = others_->index().then(above.others, candidates.token[n]);
     at.known = true;
   }
   return nodes_[n];
 }
 
-bool LookupProposer::has_child(const TokenTree& arena, std::int32_t node, TokenId token) {
-  for (auto child = static_cast<std::size_t>(node) + 1; child < arena.token.size(); ++child) {
-    if (arena.parent[child] == node && arena.token[child] == token) return true;
-  }
-  return false;
-}
-
-std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_t node_id,
+std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::int32_t node_id,
                                              TokenId but) {
-  const Node at = node(arena, node_id);
+  const Node at = node(candidates, node_id);
   struct Text {
     const SuffixIndex* index;
     SuffixIndex::Match match;
@@ -123,7 +118,7 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_
     double all = 0.0;
     for (const SuffixIndex::Follower& follower : followers) all += follower.count;
     for (const SuffixIndex::Follower& follower : followers) {
-      if (follower.token == but || has_child(arena, node_id, follower.token)) continue;
+      if (follower.token == but || candidates.child_with(node_id, follower.token) >= 0) continue;
       const std::size_t of = LookupCalibration::class_of(text.match.length, follower.count / all,
                                                          &follower == followers.data());
       Proposal found{follower.token, calibration_.chance(of), 0.0};
@@ -144,27 +139,17 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& arena, std::int32_
 }
 
 void LookupProposer::record(const TokenTree& tree, std::span<const std::int32_t> path) {
-  std::int32_t parent = 0;
-  for (std::size_t step = 0; step <= path.size(); ++step) {
-    const std::int32_t accepted = step < path.size() ? path[step] : -1;
-    const std::int32_t source = tree.source[static_cast<std::size_t>(parent)];
-    for (std::int32_t node = parent + 1; node < tree.nodes(); ++node) {
-      const auto n = static_cast<std::size_t>(node);
-      if (tree.parent[n] != parent) continue;
-      if (tree.origin[n] == Origin::lookup) {
-        const auto of =
-            std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
-              return proposed.node == source && proposed.token == tree.token[n];
-            });
-        if (of != proposed_.end()) {
-          calibration_.observe(of->number, node == accepted);
-          if (node == accepted && of->place >= 0) others_->note_use(of->place);
-        }
-      }
-      if (node == accepted) break;
-    }
-    parent = accepted;
-  }
+  for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
+    const auto n = static_cast<std::size_t>(node);
+    if (tree.origin[n] != Origin::lookup) return;
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(tree.parent[n])];
+    const auto of = std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
+      return proposed.node == candidate && proposed.token == tree.token[n];
+    });
+    if (of == proposed_.end()) return;
+    calibration_.observe(of->number, accepted);
+    if (accepted && of->place >= 0) others_->note_use(of->place);
+  });
 }
 
 }  // namespace coppice

@@ -49,7 +49,8 @@ class LookupProposer final : public Proposer {
   /// Takes over the tokens that the text has gained; between trees. `tokens` is the whole text.
   void follow(std::span<const TokenId> tokens);
   void begin() override;
-  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override;
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override;
   /// Learns from a judged tree and its accepted nodes.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
 
@@ -69,8 +70,7 @@ class LookupProposer final : public Proposer {
     std::int32_t place = -1;  ///< in `others_`, if it is from there
   };
 
-  const Node& node(const TokenTree& arena, std::int32_t node);
-  static bool has_child(const TokenTree& arena, std::int32_t node, TokenId token);
+  const Node& node(const TokenTree& candidates, std::int32_t node);
 
   AnswerIndex* others_;
   std::int64_t version_ = 0;  ///< of `others_`, when it was last looked at
@@ -78,7 +78,7 @@ class LookupProposer final : public Proposer {
   SuffixIndex::Match end_of_others_;  ///< of the whole text
   std::int32_t followed_ = 0;         ///< tokens of the text
   LookupCalibration calibration_;
-  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Node> nodes_;  ///< by candidate
   std::vector<Proposed> proposed_;
 };
 

@@ -23,26 +23,33 @@ class FaultyDrawing {
 
   template <typename Outcome>
   auto operator()(RandomAddress at, const Outcome& outcome) {
+    share_noise(at);
     if (fault_ == DrawingFault::retry_shares_noise) {
       at.key.step = 0;
-      at.node_key += at.key.position;
+      at.node_key += at.key.noise_position(0);
     }
     return decide_(at, outcome);
   }
   template <typename Outcome>
   auto look(RandomAddress at, const Outcome& outcome) {
+    share_noise(at);
     if (fault_ == DrawingFault::looks_at_next_sibling) ++at.index;
     if (fault_ == DrawingFault::looks_at_next_step) ++at.key.step;
     return decide_.look(at, outcome);
   }
-  /// By the two faults that share noise, a key counts edges from the root.
-  std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) const {
-    const bool by_depth = fault_ == DrawingFault::same_depth_shares_noise ||
-                          fault_ == DrawingFault::retry_shares_noise;
-    return by_depth ? parent_key + 1 : decide_.child_key(parent_key, sibling_rank);
-  }
+  /// Of the node that the next decisions are about.
+  void at_depth(std::int32_t depth) { depth_ = static_cast<std::uint64_t>(depth); }
 
  private:
+  /// By the two faults that share noise, a key counts edges from the root.
+  void share_noise(RandomAddress& at) const {
+    if (fault_ == DrawingFault::same_depth_shares_noise ||
+        fault_ == DrawingFault::retry_shares_noise) {
+      at.node_key = root_node_key + depth_;
+    }
+  }
+
+  std::uint64_t depth_ = 0;
   DrawingFault fault_;
   Decisions decide_;
 };
@@ -59,8 +66,8 @@ class FaultyChildDrawer {
                 spare),
         declared_(0, vocab_size, spare) {}
 
-  void begin(const StepKey& key, ChildDraw draw, double sharpness = 1.0) {
-    drawer_.begin(key, draw, sharpness);
+  void begin(const StepKey& key, AcceptanceRule draw, double inverse_temperature = 1.0) {
+    drawer_.begin(key, draw, inverse_temperature);
     declared_.reset();
   }
   void end() {
@@ -82,8 +89,10 @@ class FaultyChildDrawer {
     drawer_.ready(node);
   }
   void exclude(std::int32_t node, TokenId token) { drawer_.exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node, std::int32_t rank) {
-    return drawer_.child(arena, node, rank);
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
+                                  std::int32_t rank) {
+    drawer_.decisions().at_depth(candidates.depth[static_cast<std::size_t>(node)]);
+    return drawer_.child(candidates, node, rank);
   }
   double expected_share(std::int32_t node) { return drawer_.expected_share(node); }
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) {

@@ -3,7 +3,7 @@
 
 namespace coppice {
 
-/// Faults of drawing children (DraftSampling::plant). All concern ChildDraw::sampled.
+/// Faults of drawing children (DraftSampling::plant). All concern AcceptanceRule::rejection.
 enum class DrawingFault {
   none,
   same_depth_shares_noise,  ///< nodes of equal depth draw with the same uniforms

@@ -12,7 +12,8 @@
 
 namespace coppice {
 
-class CommonGrowth;
+class BatchGrowth;
+class CostDrivenDyspec;
 class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
@@ -21,9 +22,9 @@ struct GrowthLimits {
   std::int32_t max_size = 64;        ///< most nodes, the root not counted
   std::int32_t max_depth = 1 << 20;  ///< most edges below the root; also the most draft passes
   double min_value = 0.0;            ///< positions of lower value are not drawn
-  /// Where trees grow together (drafting/common_growth.h): for policies that go by costs.
-  CommonGrowth* common = nullptr;
-  double worth = 1.0;  ///< there, of this text's tokens against others'
+  /// Where trees grow together (drafting/batch_growth.h): for policies that go by costs.
+  BatchGrowth* common = nullptr;
+  double weight = 1.0;  ///< there, of this text's tokens against others'
   /// For the policies that go by values: proposes children beside the draft model's. Null: none.
   Proposer* proposer = nullptr;
   bool drafts = true;  ///< the draft model has a part in the tree
@@ -31,36 +32,38 @@ struct GrowthLimits {
 
 /// A tree between two rounds.
 struct Growth {
-  const TokenTree& arena;                ///< every node drawn, whether it stays or not
-  std::span<const std::int32_t> wanted;  ///< to be evaluated next; none: the tree is finished
+  const TokenTree& candidates;             ///< every node drawn, whether it stays or not
+  std::span<const std::int32_t> frontier;  ///< to be evaluated next; none: the tree is finished
 };
 
 class AcceptanceCalibration;
 class GrowthEconomics;
 
 /// Grows one tree after another, each in rounds (drafting/grow.h makes them, and the draft's
-/// passes): nodes that are wanted are evaluated in one pass, then take() draws their children and
+/// passes): nodes of the frontier are evaluated in one pass, then take() draws their children and
 /// wants others. Same noise, same tree.
 class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
+  /// This, if its trees can grow together with others' (drafting/batch_growth.h).
+  virtual CostDrivenDyspec* by_costs() { return nullptr; }
 
-  /// Starts a tree: of its root alone, which is wanted if the limits admit a child.
+  /// Starts a tree: of its root alone, which is the frontier if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);
   /// After begin() with a proposer: draws what needs no pass. `source` lasts as long as the tree.
   virtual void propose(DraftSource& /*source*/) {}
   /// Good until the next call of begin(), propose() or take().
-  virtual Growth growth() const { return {arena_, wanted_}; }
-  /// The nodes wanted have been evaluated.
+  virtual Growth growth() const { return {candidates_, frontier_}; }
+  /// The nodes of the frontier have been evaluated.
   virtual void take(DraftSource& source) = 0;
-  /// The finished tree: the arena, unless a policy keeps a part of it.
-  virtual void finish(TokenTree& tree) { tree = arena_; }
+  /// The finished tree: all candidates, unless a policy keeps a part of it.
+  virtual void finish(TokenTree& tree) { tree = candidates_; }
 
  protected:
   GrowthLimits limits_;
-  TokenTree arena_;
-  std::vector<std::int32_t> wanted_;
+  TokenTree candidates_;
+  std::vector<std::int32_t> frontier_;
 };
 
 /// What DySpec's positions are worth, and where growth stops beside its limits. What is pointed to
@@ -68,7 +71,7 @@ class DraftPolicy {
 struct DyspecRule {
   /// Null: DySpec's own values (drafting/position_values.h).
   const AcceptanceCalibration* calibration = nullptr;
-  /// Null: growth stops by its limits alone. Else by what it costs (drafting/dyspec_by_costs.h);
+  /// Null: growth stops by its limits alone. Else by what it costs (drafting/cost_driven_dyspec.h);
   /// needs a calibration.
   const GrowthEconomics* economics = nullptr;
   /// Where any tree is exact (drafting/any_tree.h): growth also goes by the drawn tokens' own

@@ -47,13 +47,14 @@ class PositionValues {
   bool asks_for_shares() const { return calibration_ != nullptr && !looks_ahead_; }
   void know_shares(bool known) { shares_known_ = known; }
 
-  /// Of the first position under a node, at most: before the node is evaluated. The root's is 1, as
-  /// DySpec has it, whatever was learned: every tree has a node, so that refusals cannot keep a
-  /// threshold from ever trying again.
+  /// Bounds the value of the first position under a node, before the node is evaluated. The root's
+  /// is 1, as DySpec has it, whatever was learned: every tree has a node, so that refusals cannot
+  /// keep a threshold from ever trying again.
   double most_of_first_child(const TokenTree& tree, std::int32_t node) const {
     return first_child(tree, node, shares_known_ ? 1.0 : -1.0);
   }
-  /// Of the first position under an evaluated node. `share`: the expected one, or below 0.
+  /// Returns the value of the first position under an evaluated node. `share`: the expected one, or
+  /// below 0.
   double first_child(const TokenTree& tree, std::int32_t node, double share) const {
     if (node == 0) return 1.0;
     const auto i = static_cast<std::size_t>(node);
@@ -112,7 +113,8 @@ class PositionValues {
     return nodes_[static_cast<std::size_t>(node)].certain;
   }
 
-  /// Of the position of this rank under `parent`, the next one; `value` is the previous one's.
+  /// Returns the value of the next position under `parent`, of this rank; `value` is the previous
+  /// one's.
   double next_sibling(const TokenTree& tree, std::int32_t parent, std::int32_t rank, double value,
                       double share) const {
     const auto i = static_cast<std::size_t>(parent);
@@ -136,7 +138,7 @@ class PositionValues {
     std::int32_t certain = 0;      // their number
   };
 
-  /// Of a child that is not drawn yet.
+  /// Returns the chance that a child is accepted that is not drawn yet.
   double chance_before(std::int32_t rank, std::int32_t depth, double share) const {
     if (!asks_for_shares()) return 1.0;
     return share < 0.0 ? calibration_->position(rank, depth) : calibration_->child(rank, share);

@@ -23,16 +23,16 @@ struct Position {
 /// Total order of positions: larger value first; among equals the shallower one, then the
 /// lexicographically smaller path of sibling ranks. It looks at no token, and puts ancestors
 /// and earlier siblings first (their values are no smaller). Costs O(1) unless values tie.
-inline bool before(const TokenTree& arena, const Position& a, const Position& b) {
+inline bool before(const TokenTree& candidates, const Position& a, const Position& b) {
   if (a.value != b.value) return a.value > b.value;
   if (a.depth != b.depth) return a.depth < b.depth;
   std::int32_t a_parent = a.parent, a_rank = a.rank;
   std::int32_t b_parent = b.parent, b_rank = b.rank;
   while (a_parent != b_parent) {
-    a_rank = arena.rank[static_cast<std::size_t>(a_parent)];
-    a_parent = arena.parent[static_cast<std::size_t>(a_parent)];
-    b_rank = arena.rank[static_cast<std::size_t>(b_parent)];
-    b_parent = arena.parent[static_cast<std::size_t>(b_parent)];
+    a_rank = candidates.rank[static_cast<std::size_t>(a_parent)];
+    a_parent = candidates.parent[static_cast<std::size_t>(a_parent)];
+    b_rank = candidates.rank[static_cast<std::size_t>(b_parent)];
+    b_parent = candidates.parent[static_cast<std::size_t>(b_parent)];
   }
   return a_rank < b_rank;
 }

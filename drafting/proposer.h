@@ -29,7 +29,7 @@ class Proposer {
   /// Starts a tree of its root alone.
   virtual void begin() = 0;
   /// The best that is no child of `node` yet and is not `but`; the same again until one is added.
-  virtual std::optional<Proposal> next(const TokenTree& arena, std::int32_t node,
+  virtual std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
                                        TokenId but = -1) = 0;
 };
 

@@ -20,7 +20,7 @@ class SpecinferPolicy final : public DraftPolicy {
   }
 
   void take(DraftSource& source) override {
-    wanted_.clear();
+    frontier_.clear();
     const std::int32_t width = widths_[static_cast<std::size_t>(depth_++)];
     for (std::int32_t rank = 0; rank < width && !open_.empty(); ++rank) draw_rank(source, rank);
     open_layer();
@@ -36,34 +36,35 @@ class SpecinferPolicy final : public DraftPolicy {
 
   bool admits(double value) const { return value > 0.0 && value >= limits_.min_value; }
 
-  // Of the layer drawn, which is wanted so far, keeps the nodes that get children.
+  // Keeps, of the layer drawn, which is the frontier so far, the nodes that get children.
   void open_layer() {
     open_.clear();
     if (depth_ == std::min(static_cast<std::int32_t>(widths_.size()), limits_.max_depth)) {
-      wanted_.clear();
+      frontier_.clear();
     }
-    for (const std::int32_t node : wanted_) {
-      if (arena_.size() + static_cast<std::int64_t>(open_.size()) >= limits_.max_size) break;
+    for (const std::int32_t node : frontier_) {
+      if (candidates_.size() + static_cast<std::int64_t>(open_.size()) >= limits_.max_size) break;
       const auto i = static_cast<std::size_t>(node);
-      const double value = std::min(arena_.path_prob[i], arena_.value[i]);
+      const double value = std::min(candidates_.path_prob[i], candidates_.value[i]);
       if (admits(value)) open_.push_back({node, value, 0.0});
     }
-    wanted_.clear();
-    for (const Open& open : open_) wanted_.push_back(open.node);
+    frontier_.clear();
+    for (const Open& open : open_) frontier_.push_back(open.node);
   }
 
   // The child of this rank of every open node. Closes nodes that get no more.
   void draw_rank(DraftSource& source, std::int32_t rank) {
     for (Open& open : open_) {
-      const auto drawn =
-          arena_.size() < limits_.max_size ? source.child(arena_, open.node, rank) : std::nullopt;
+      const auto drawn = candidates_.size() < limits_.max_size
+                             ? source.child(candidates_, open.node, rank)
+                             : std::nullopt;
       if (!drawn) {
         open.value = 0.0;
         continue;
       }
-      wanted_.push_back(arena_.add(open.node, drawn->token, rank, drawn->prob, open.value));
+      frontier_.push_back(candidates_.add(open.node, drawn->token, rank, drawn->prob, open.value));
       open.drawn += static_cast<double>(drawn->prob);
-      const double parent_prob = arena_.path_prob[static_cast<std::size_t>(open.node)];
+      const double parent_prob = candidates_.path_prob[static_cast<std::size_t>(open.node)];
       open.value = std::min(open.value, parent_prob * std::max(0.0, 1.0 - open.drawn));
     }
     std::erase_if(open_, [&](const Open& open) { return !admits(open.value); });

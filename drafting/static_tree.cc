@@ -157,12 +157,12 @@ class StaticPolicy final : public DraftPolicy {
 
   // What the shape's next level grows from.
   void want_level() {
-    wanted_.clear();
+    frontier_.clear();
     const std::int32_t first = level_end_, end = std::min(shape_.size(), limits_.max_size) + 1;
     if (first >= end || shape_.depth(first) > limits_.max_depth) return;
     for (; level_end_ < end && shape_.depth(level_end_) == shape_.depth(first); ++level_end_) {
       const std::int32_t parent = node_of(shape_.parent(level_end_));
-      if (shape_.rank(level_end_) == 0 && admits(parent)) wanted_.push_back(parent);
+      if (shape_.rank(level_end_) == 0 && admits(parent)) frontier_.push_back(parent);
     }
   }
 
@@ -173,14 +173,14 @@ class StaticPolicy final : public DraftPolicy {
     const auto p = static_cast<std::size_t>(parent);
     const std::int32_t rank = shape_.rank(shape_node);
     if (open_[p].rank != rank) return absent;  // an earlier sibling is absent
-    const auto drawn = source.child(arena_, parent, rank);
+    const auto drawn = source.child(candidates_, parent, rank);
     if (!drawn) return absent;
     const double value = open_[p].value;
-    const std::int32_t node = arena_.add(parent, drawn->token, rank, drawn->prob, value);
-    open_.push_back({0, 0.0, std::min(value, arena_.path_prob.back())});
+    const std::int32_t node = candidates_.add(parent, drawn->token, rank, drawn->prob, value);
+    open_.push_back({0, 0.0, std::min(value, candidates_.path_prob.back())});
     ++open_[p].rank;
     open_[p].mass += static_cast<double>(drawn->prob);
-    open_[p].value = std::min(value, arena_.path_prob[p] * std::max(0.0, 1.0 - open_[p].mass));
+    open_[p].value = std::min(value, candidates_.path_prob[p] * std::max(0.0, 1.0 - open_[p].mass));
     return node;
   }
 

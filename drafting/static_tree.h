@@ -65,8 +65,8 @@ TreeShape read_tree_shape(const std::filesystem::path& file);
 /// The same shape in every step, its children drawn in rank order, one draft pass for every
 /// level that has children.
 ///
-/// Of a shape larger than limits.max_size or deeper than limits.max_depth, the first max_size
-/// nodes in the shape's order (by depth, then by place in the list) whose depth the limit
+/// Takes, of a shape larger than limits.max_size or deeper than limits.max_depth, the first
+/// max_size nodes in the shape's order (by depth, then by place in the list) whose depth the limit
 /// admits: their parents and earlier siblings are always among them. What the draft has no child
 /// for, because its distribution is exhausted, is left out with all below it, and so is a
 /// position of value under limits.min_value; nothing takes its place.

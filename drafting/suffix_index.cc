@@ -5,7 +5,7 @@
 namespace coppice {
 namespace {
 
-/// Of the strings that end where the text ends, those of so many states learn what follows; the
+/// States, of strings that end where the text ends, that learn what follows; the
 /// longest first. Repetitive texts have more.
 constexpr int most_noted = 24;
 

@@ -28,9 +28,9 @@ class SuffixIndex {
     std::int32_t state = 0;
     std::int32_t length = 0;  ///< in tokens; 0: none
   };
-  /// Of the text itself: where its end occurred before.
+  /// Finds where the end of the text itself occurred before.
   Match end() const;
-  /// Of the same tokens and one more.
+  /// Extends a match by one more token.
   Match then(Match match, TokenId token) const;
 
   /// What followed, most often first; of those that came equally often, the last one first.

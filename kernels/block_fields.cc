@@ -37,7 +37,7 @@ void add_fifth_bits(const std::byte* at, std::uint32_t* words) {
   }
 }
 
-/// Of q4_k and q5_k: runs of 64 numbers, first all low nibbles, then all high ones.
+/// Reads q4_k and q5_k: runs of 64 numbers, first all low nibbles, then all high ones.
 void read_runs(const std::byte* nibble, const std::byte* fifth, BitWords& words) {
   for (std::size_t run = 0; run < 4; ++run) {
     for (std::size_t i = 0; i < 8; ++i) {

@@ -40,7 +40,7 @@ struct Scales {
 };
 
 std::uint16_t word_at(const std::byte* at);
-/// Of IEEE's binary16.
+/// Converts IEEE's binary16.
 float half_at(const std::byte* at);
 float float_at(const std::byte* at);
 float value_of_e4m3(std::byte byte);
@@ -72,9 +72,9 @@ constexpr int zero_of(WeightFormat format) {
   }
 }
 
-/// Of a format of whole numbers. Those of formats with minima begin at 0.
+/// Reads a block of whole numbers. Those of formats with minima begin at 0.
 void read_numbers(WeightFormat format, const std::byte* block, Numbers& numbers);
-/// Of a format of blocks.
+/// Reads the scales of a block.
 void read_scales(WeightFormat format, const std::byte* block, Scales& scales);
 
 }  // namespace coppice::block_fields

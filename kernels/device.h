@@ -149,7 +149,7 @@ struct QkvOutput {
   HeadNorms norms;
 };
 
-/// Of gated feed-forward layers (Shazeer, 2020).
+/// The activation of gated feed-forward layers (Shazeer, 2020).
 enum class Activation {
   silu,       ///< x / (1 + exp(-x))
   gelu_tanh,  ///< x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
@@ -215,8 +215,8 @@ struct PassVariant {
   const void* keys = nullptr;  ///< the KV memory read and written
   const void* values = nullptr;
   KvLayout layout;
-  std::uint64_t tail = 0;  ///< PassTail::id() of what is queued behind; 0: nothing
-  bool gathers = false;    ///< rows without logits end with the last layer's keys and values
+  std::uint64_t epilogue = 0;  ///< PassEpilogue::id() of what is queued behind; 0: nothing
+  bool gathers = false;        ///< rows without logits end with the last layer's keys and values
 
   auto operator<=>(const PassVariant&) const = default;
 };

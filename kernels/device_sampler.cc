@@ -4,14 +4,14 @@
 
 namespace coppice {
 
-void PassTail::renew() {
+void PassEpilogue::renew() {
   static std::atomic<std::uint64_t> given = 0;
   id_ = ++given;
 }
 
 DeviceSampler::DeviceSampler(std::int64_t draft_vocab) : draft_vocab_(draft_vocab) {}
 
-void DeviceSampler::Tail::queue(float* logits, std::int32_t rows) {
+void DeviceSampler::Epilogue::queue(float* logits, std::int32_t rows) {
   switch (job_) {
     case Job::draw:
       return sampler_.draw(logits, sampler_.draft_vocab_, rows);
@@ -25,8 +25,8 @@ void DeviceSampler::Tail::queue(float* logits, std::int32_t rows) {
 void DeviceSampler::plant(DeviceFault fault) {
   if (fault == fault_) return;
   fault_ = fault;
-  draw_tail_.renew();
-  judge_tail_.renew();
+  draw_epilogue_.renew();
+  judge_epilogue_.renew();
 }
 
 }  // namespace coppice

@@ -9,8 +9,8 @@
 // replacement in order), so that one pass over a row yields all of its children.
 //
 // Each of the three jobs comes in three parts: stage_*() takes inputs over from the host, a
-// queueing part that runs on the device and may be recorded (Pass::run), mostly as the tail of a
-// pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
+// queueing part that runs on the device and may be recorded (Pass::run), mostly as the epilogue of
+// a pass, collect_*() waits for it. No distribution is written to memory but D's logits, which
 // judging needs where a child was rejected.
 //
 // A batch has the rows of one text or of several: each text has its parameters, noise, key and
@@ -25,7 +25,7 @@
 #include "base/sampling_params.h"
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "kernels/pass_tail.h"
+#include "kernels/pass_epilogue.h"
 
 namespace coppice {
 
@@ -47,18 +47,11 @@ struct DeviceChild {
 struct DrawnChildren {
   std::span<const DeviceChild> list;
   bool exhausted = false;  ///< beyond these D has no mass
-  /// Of the whole row's probabilities, where children are sampled; below 0 elsewhere.
+  /// Sum over the whole row's probabilities, where children are sampled; below 0 elsewhere.
   double squares = -1.0;
-  // Where the batch has a sharpness:
+  // Where the batch has an inverse temperature of beliefs:
   std::span<const float> scores;  ///< D times noise of the listed children
   PowerMoments moments;           ///< of the whole row's scores, whatever of them is listed
-};
-
-/// How children are drawn (drafting) or which token follows a node (judging).
-enum class DeviceNoise : std::int32_t {
-  sampled,  ///< drafting: noise by node and token; judging: recursive rejection
-  top,      ///< no noise: by D; judging: the target's argmax
-  coupled,  ///< noise shared by absolute position and token
 };
 
 /// Faults of the device's sampling, for tests that must notice.
@@ -93,8 +86,9 @@ struct PenaltyText {
 struct DrawText {
   StepKey key;
   SamplingParams params;  ///< temperature above 0
-  DeviceNoise noise = DeviceNoise::sampled;
-  double sharpness = 0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
+  AcceptanceRule rule = AcceptanceRule::rejection;
+  double belief_inverse_temperature =
+      0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
   const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
 };
 
@@ -115,8 +109,8 @@ struct DrawBatch {
 struct JudgeText {
   StepKey key;
   SamplingParams params;
-  DeviceNoise rule = DeviceNoise::sampled;  ///< top at temperature 0
-  const PenaltyText* penalty = nullptr;     ///< its nodes are rows of the batch
+  AcceptanceRule rule = AcceptanceRule::rejection;  ///< greedy at temperature 0
+  const PenaltyText* penalty = nullptr;             ///< its nodes are rows of the batch
 };
 
 /// Trees in depth-first order, one after the other, as rows of the target's pass.
@@ -126,6 +120,7 @@ struct JudgeBatch {
   std::span<const std::int32_t> parent;  ///< row, -1 for a root: there the next tree begins
   std::span<const std::int32_t> depth;
   std::span<const std::int32_t> rank;
+  std::span<const std::uint64_t> key;  ///< of the node (base/random.h)
   /// Row of the store with the D that this row's children were drawn from; -1: none.
   std::span<const std::int32_t> store;
   /// Not 0: the row's token comes from no distribution (kernels/rejection_rule.h). Empty: none
@@ -147,9 +142,9 @@ class DeviceSampler {
   virtual ~DeviceSampler() = default;
 
   /// draw() or score() behind a pass of the draft, judge() behind one of the target.
-  PassTail& draw_tail() { return draw_tail_; }
-  PassTail& score_tail() { return score_tail_; }
-  PassTail& judge_tail() { return judge_tail_; }
+  PassEpilogue& draw_epilogue() { return draw_epilogue_; }
+  PassEpilogue& score_epilogue() { return score_epilogue_; }
+  PassEpilogue& judge_epilogue() { return judge_epilogue_; }
 
   virtual void stage_draw(const DrawBatch& batch) = 0;
   /// logits [rows, stride] f32; `rows` may exceed the rows staged.
@@ -175,8 +170,8 @@ class DeviceSampler {
   virtual void collect_scores(std::span<float> out) = 0;
 
   /// Makes every later draw and verdict wrong, for tests that must fail. Virtual, so that it runs
-  /// where the sampler was made: a module numbers its tails with a counter of its own, and a number
-  /// of another one's could be that of a tail whose recordings are still there.
+  /// where the sampler was made: a module numbers its epilogues with a counter of its own, and a
+  /// number of another one's could be that of an epilogue whose recordings are still there.
   virtual void plant(DeviceFault fault);
 
  protected:
@@ -185,11 +180,11 @@ class DeviceSampler {
 
  private:
   enum class Job { draw, score, judge };
-  class Tail final : public PassTail {
+  class Epilogue final : public PassEpilogue {
    public:
-    Tail(DeviceSampler& sampler, Job job) : sampler_(sampler), job_(job) {}
+    Epilogue(DeviceSampler& sampler, Job job) : sampler_(sampler), job_(job) {}
     void queue(float* logits, std::int32_t rows) override;
-    using PassTail::renew;
+    using PassEpilogue::renew;
 
    private:
     DeviceSampler& sampler_;
@@ -198,7 +193,8 @@ class DeviceSampler {
 
   const std::int64_t draft_vocab_;
   DeviceFault fault_ = DeviceFault::none;
-  Tail draw_tail_{*this, Job::draw}, score_tail_{*this, Job::score}, judge_tail_{*this, Job::judge};
+  Epilogue draw_epilogue_{*this, Job::draw}, score_epilogue_{*this, Job::score},
+      judge_epilogue_{*this, Job::judge};
 };
 
 }  // namespace coppice

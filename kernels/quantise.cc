@@ -29,7 +29,7 @@ float put_half(float value, std::byte* to) {
   return block_fields::half_at(to);
 }
 
-/// Of scales that are nothing in 16 bits: 0.
+/// Returns 1 / value; 0 for scales that are nothing in 16 bits.
 float inverse_of(float value) { return std::abs(value) < 0x1p-30f ? 0.0f : 1.0f / value; }
 
 void quantise_q8_0(const float* x, std::byte* block) {
@@ -97,8 +97,8 @@ struct Grid {
   }
 };
 
-/// Of steps somewhat wider and narrower than the range asks for, each with the two zeros next to
-/// the range's own, the one whose best scale has the least squares.
+/// Chooses, among steps somewhat wider and narrower than the range asks for, each with the two
+/// zeros next to the range's own, the one whose best scale has the least squares.
 Grid fit_grid(const float* x) {
   float low = 0.0f, high = 0.0f;
   for (int i = 0; i < small; ++i) {

@@ -20,8 +20,8 @@ struct KvSegment {
   /// All of former passes: attention may read them before this pass writes its own tokens. Only
   /// here may there be no_slot.
   bool former = false;
-  /// Of the first token, in the text; the next ones follow it. Without a default, as attention by a
-  /// window depends on it.
+  /// Position of the first token in the text; the next ones follow it. Without a default, as
+  /// attention by a window depends on it.
   std::int32_t first_position;
 };
 

@@ -238,7 +238,7 @@ ModelConfig read_config(const std::filesystem::path& path, std::string& wrong_id
     std::vector<std::string> unmet = unmet_metadata(file.object(), config);
     std::move(unmet.begin(), unmet.end(), std::back_inserter(config.unsupported));
   }
-  // Of a model that cannot be run nothing more is needed.
+  // Nothing more is needed of a model that cannot be run.
   if (config.vocab_size > 0) {
     std::string ignored;
     note_error(config.unsupported.empty() ? wrong_ids : ignored, [&] {

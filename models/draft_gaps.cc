@@ -11,10 +11,10 @@ std::int32_t DraftGaps::own(const SequenceState& text, std::int32_t end) noexcep
 std::int32_t DraftGaps::add(const SequenceState& text, std::int32_t end) noexcept {
   std::int32_t tokens = own(text, end);
   if (!text.fills_draft()) return tokens;
-  KvForest& forest = *text.base.forest_;
-  const KvForest::Lock lock(forest.mutex_);
-  if (serial_ == 0) serial_ = ++forest.passes_;
-  for (KvNode* node = text.base.node_; node != nullptr; node = node->parent) {
+  PrefixCache& cache = *text.base.cache_;
+  const PrefixCache::Lock lock(cache.mutex_);
+  if (serial_ == 0) serial_ = ++cache.passes_;
+  for (CacheNode* node = text.base.node_; node != nullptr; node = node->parent) {
     if (node->lacked != serial_) {
       node->lacked = serial_;
       node->lacking_texts = 0;
@@ -28,8 +28,8 @@ std::int32_t DraftGaps::add(const SequenceState& text, std::int32_t end) noexcep
 double DraftGaps::share(const SequenceState& text, std::int32_t end) const noexcept {
   double tokens = own(text, end);
   if (!text.fills_draft()) return tokens;
-  const KvForest::Lock lock(text.base.forest_->mutex_);
-  for (const KvNode* node = text.base.node_; node != nullptr; node = node->parent) {
+  const PrefixCache::Lock lock(text.base.cache_->mutex_);
+  for (const CacheNode* node = text.base.node_; node != nullptr; node = node->parent) {
     const std::int32_t texts = node->lacked == serial_ ? node->lacking_texts : 1;
     tokens += static_cast<double>(node->size() - node->draft.size()) / texts;
   }

@@ -8,7 +8,7 @@
 namespace coppice {
 
 /// What several texts lack alike of the draft's KV in the tree, one of them computes for all
-/// (drafting/draft_prefill.h). Texts of one forest or of none, which stay where they are while they
+/// (drafting/draft_prefill.h). Texts of one cache or of none, which stay where they are while they
 /// are counted. For one thread at a time.
 class DraftGaps {
  public:
@@ -23,7 +23,7 @@ class DraftGaps {
   /// Tokens behind those that the text shares with others.
   static std::int32_t own(const SequenceState& text, std::int32_t end) noexcept;
 
-  std::uint64_t serial_ = 0;  ///< of what is counted; 0: nothing of a forest
+  std::uint64_t serial_ = 0;  ///< of what is counted; 0: nothing of a cache
 };
 
 }  // namespace coppice

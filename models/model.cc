@@ -123,13 +123,13 @@ class GraphModel final : public Model {
     return layout;
   }
 
-  const float* forward(const ForwardBatch& batch, KvPool& pool, PassTail* tail) override {
+  const float* forward(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue) override {
     check(batch, pool);
     const PassShape shape = pass_->begin(batch);
     const bool gathers = batch.logit_rows.size() < batch.tokens.size();
     const PassVariant variant{pool.keys(), pool.values(), pool.layout(),
-                              tail == nullptr ? 0 : tail->id(), gathers};
-    const auto body = [&] { queue(shape, gathers, pool, tail); };
+                              epilogue == nullptr ? 0 : epilogue->id(), gathers};
+    const auto body = [&] { queue(shape, gathers, pool, epilogue); };
     pass_->run(variant, std::cref(body));  // a reference, so that std::function allocates nothing
     return shape.logit_rows == 0 ? nullptr : work_.logits.as<float>();
   }
@@ -145,7 +145,7 @@ class GraphModel final : public Model {
                                             : ropes_[static_cast<std::size_t>(layer.rope)];
   }
 
-  void queue(const PassShape& shape, bool gathers, KvPool& pool, PassTail* tail) {
+  void queue(const PassShape& shape, bool gathers, KvPool& pool, PassEpilogue* epilogue) {
     const std::int64_t width = config_.hidden_size;
     std::int32_t rows = shape.rows;
     float* hidden = work_.hidden.as<float>();
@@ -187,7 +187,7 @@ class GraphModel final : public Model {
     if (config_.final_soft_cap > 0.0f) {
       device_.soft_cap(logits, rows, config_.vocab_size, config_.final_soft_cap);
     }
-    if (tail != nullptr) tail->queue(logits, rows);
+    if (epilogue != nullptr) epilogue->queue(logits, rows);
   }
 
   void normalise(const float* hidden, const float* weight, std::int32_t rows) {

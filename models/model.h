@@ -10,7 +10,7 @@
 #include <string>
 
 #include "kernels/device.h"
-#include "kernels/pass_tail.h"
+#include "kernels/pass_epilogue.h"
 #include "models/config.h"
 #include "models/kv/kv_pool.h"
 
@@ -72,9 +72,9 @@ class Model {
   /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Once its
   /// like has been run it allocates nothing (but oneDNN does, in products of many rows). Throws
   /// Error(failure) for a batch beyond the capacities, a token outside the vocabulary, or a
-  /// position beyond max_positions(). `tail` is queued behind the pass.
+  /// position beyond max_positions(). `epilogue` is queued behind the pass.
   virtual const float* forward(const ForwardBatch& batch, KvPool& pool,
-                               PassTail* tail = nullptr) = 0;
+                               PassEpilogue* epilogue = nullptr) = 0;
 };
 
 /// What a model's products are computed in: "f32", "bf16", or "int8" where activations meet

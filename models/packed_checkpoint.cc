@@ -389,7 +389,7 @@ std::int64_t number_in(const Json& object, const char* key, std::int64_t otherwi
                                                              : otherwise;
 }
 
-/// Of compressed-tensors: all groups alike.
+/// Reads the groups of compressed-tensors, which must be alike.
 std::string read_groups(const Json& object, WeightPacking& packing) {
   const std::string format = text_in(object, "format");
   const auto groups = object.find("config_groups");

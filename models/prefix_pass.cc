@@ -5,7 +5,7 @@
 
 namespace coppice {
 
-bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, const KvTip& base,
+bool PrefixPass::extend(std::span<const TokenId> tokens, std::int32_t end, const CacheRef& base,
                         KvSlots& slots, std::int32_t first) {
   const std::int32_t most = model_.options().max_rows;
   while (first + slots.size() < end) {

@@ -20,8 +20,8 @@ class PrefixPass {
   /// which begin with token `first`, have KV, in chunks, and appends their slots. Returns false,
   /// with the tokens before still in place, when the pool has too few slots. At least one token
   /// must be missing.
-  bool extend(std::span<const TokenId> tokens, std::int32_t end, const KvTip& base, KvSlots& slots,
-              std::int32_t first);
+  bool extend(std::span<const TokenId> tokens, std::int32_t end, const CacheRef& base,
+              KvSlots& slots, std::int32_t first);
 
  private:
   Model& model_;

@@ -1,4 +1,14 @@
 // One text and the memory that both models keep of it.
+//
+// Invariants, but for what a step that failed leaves to the next one:
+// (1) The prefix cache owns the KV of tokens [0, base.length()). target_slots owns the target's of
+//     [base.length(), target_kv()), which ends before the last token and has no gaps.
+// (2) draft_from < 0: draft_slots begin at token base.length(). draft_from >= 0: they begin at
+//     token draft_from <= base.length(), and the draft goes without the cache's KV of the tokens
+//     before it that lack the draft's.
+// (3) counts and largest_token are those of all tokens.
+// (4) steps and epoch never decrease, so that no random number is used twice. A fork has its
+//     original's.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +18,8 @@
 
 #include "base/types.h"
 #include "kernels/logits.h"
-#include "models/kv/kv_forest.h"
 #include "models/kv/kv_slots.h"
+#include "models/kv/prefix_cache.h"
 
 namespace coppice {
 
@@ -18,16 +28,16 @@ struct SequenceState {
   /// pools outlive the text.
   SequenceState(std::int64_t vocab_size, KvPool& target, KvPool* draft)
       : target_slots(&target), draft_slots(draft), counts(vocab_size) {}
-  /// One that shares what it begins with. The forest outlives it.
-  SequenceState(std::int64_t vocab_size, KvForest& forest)
-      : base(forest),
-        target_slots(&forest.target_pool()),
-        draft_slots(forest.draft_pool()),
+  /// One that shares what it begins with. The cache outlives it.
+  SequenceState(std::int64_t vocab_size, PrefixCache& cache)
+      : base(cache),
+        target_slots(&cache.target_pool()),
+        draft_slots(cache.draft_pool()),
         counts(vocab_size) {}
 
   std::vector<TokenId> tokens;  ///< prompts and generated tokens; the last one is the next root
   /// The end of what it shares: tokens [0, base.length()).
-  KvTip base;
+  CacheRef base;
   /// Its own KV slots of the tokens that follow. Both end before the last token, whose KV is
   /// written by the next verify pass, and the draft may lag further behind. In draft_slots
   /// `no_slot` stands for tokens that the draft skipped.
@@ -40,9 +50,9 @@ struct SequenceState {
   TokenCounts counts;         ///< of all tokens, for the repetition penalty
   TokenId largest_token = 0;  ///< so far: a draft with fewer vocabulary rows cannot follow past it
   std::uint64_t steps = 0;    ///< begun so far: no step's noise is used twice
-  /// How often tokens were taken back whose noise is known by that: a stop text's. What comes in
-  /// their place has shared noise of its own.
-  std::uint64_t taken_back = 0;
+  /// Noise epoch: how often the sequence was cut back, by Sequence::rewind() or to a stop text.
+  /// Tokens written again at the same positions draw coupled noise of their own.
+  std::uint64_t epoch = 0;
 
   std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
   void append(TokenId token) {
@@ -50,7 +60,7 @@ struct SequenceState {
     counts.add(token);
     if (token > largest_token) largest_token = token;
   }
-  /// Of tokens [0, target_kv()) the target has KV.
+  /// Counts the tokens that the target has KV of: [0, target_kv()).
   std::int32_t target_kv() const { return base.length() + target_slots.size(); }
   std::int32_t draft_begin() const { return draft_from >= 0 ? draft_from : base.length(); }
   /// Tokens [0, draft_kv()) the draft has KV of, or skipped.
@@ -70,7 +80,7 @@ struct SequenceState {
     }
     draft_slots.skip_to(std::max(draft_slots.size(), length - draft_begin()));
   }
-  /// Of what it shares the draft's KV is the tree's, as soon as the tree has it.
+  /// Frees its own draft KV for tokens whose draft KV the cache now holds.
   void yield_draft() noexcept {
     if (draft_from < 0) return;
     const std::int32_t has = base.draft_length();
@@ -86,7 +96,7 @@ struct SequenceState {
     counts = other.counts;
     largest_token = other.largest_token;
     steps = other.steps;
-    taken_back = other.taken_back;
+    epoch = other.epoch;
   }
   /// Forgets all but the first `length` tokens and their KV, and that of the last one, which the
   /// next pass writes. What it shares stays in the tree.
@@ -120,7 +130,7 @@ struct SequenceState {
     const std::int32_t from = base.length();
     // A step that failed may have left KV of tokens that it could not append.
     count = std::min(count, length());
-    if (base.forest() == nullptr || count <= from) return;
+    if (base.cache() == nullptr || count <= from) return;
     yield_draft();
     if (draft_from >= 0) {
       // The tree has the draft's KV without gaps.

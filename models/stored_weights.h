@@ -36,7 +36,7 @@ class StoredWeights {
   /// By that name: one that the model has.
   const Tensor& at(const std::string& parameter) const { return tensors_.at(parameter); }
   const std::map<std::string, Tensor>& all() const { return tensors_; }
-  /// Of matrices, in order: "Q4_K, Q6_K"; empty: none is quantised.
+  /// Names the matrices' formats, in order: "Q4_K, Q6_K"; empty: none is quantised.
   std::string quantised_formats() const;
   /// Whether one is in blocks of whole numbers.
   bool has_integers() const;

@@ -27,7 +27,7 @@ struct StoredTensor {
   std::uint64_t elements() const;
 };
 
-/// Of a dtype as files spell it; std::nullopt: not one of weights, or unknown.
+/// Returns the format of a dtype as files spell it; std::nullopt: not one of weights, or unknown.
 std::optional<WeightFormat> format_named(std::string_view dtype);
 
 /// Begins the names of tensors that Hugging Face has no name for: no model's parts.
@@ -38,7 +38,7 @@ class WeightSource {
   virtual ~WeightSource() = default;
   /// nullptr when there is none of that name.
   virtual const StoredTensor* find(const std::string& tensor) const = 0;
-  /// Of a tensor that there is: the file that holds it, for messages.
+  /// Names the file that holds a tensor, which must be there, for messages.
   virtual const std::string& file_name(const std::string& tensor) const = 0;
   /// What the files call a tensor, which need not be there, for messages.
   virtual std::string name_in_file(const std::string& tensor) const { return tensor; }
@@ -51,7 +51,7 @@ class WeightSource {
                     std::span<std::byte> to) const = 0;
   /// In order.
   virtual std::vector<std::string> names() const = 0;
-  /// Of all files.
+  /// Returns the bytes of all files, and their number.
   virtual std::uint64_t bytes() const = 0;
   virtual std::size_t file_count() const = 0;
   /// Throws Error(failure) if a file was written to or cut since it was opened.

@@ -227,7 +227,8 @@ struct TokenLogprob {
 /// Seconds of wall clock. Of a pass that texts shared, each has the part of its rows; what it
 /// waited for the others is in `other`.
 struct Seconds {
-  /// Of the engine, once and for all, with the costs that the first automatic size measures.
+  /// Seconds of the engine's loading, once and for all, with the costs that the first automatic
+  /// size measures.
   double load = 0.0;
   /// Both models' passes over the prompt, the first token included where it comes with them.
   double prefill = 0.0;
@@ -242,9 +243,9 @@ struct Statistics {
   std::int32_t prompt_tokens = 0;  ///< BOS included
   std::int32_t cached_tokens = 0;  ///< of those, whose KV was in memory, of this text or another
   std::int32_t cached_draft_tokens = 0;  ///< likewise, of the draft
-  /// Of the tokens returned, those that came with prefill and not from a step: the first one, where
-  /// the target had to be run over more of the prompt than its last token, and one after each
-  /// preemption.
+  /// Counts, of the tokens returned, those that came with prefill and not from a step: the first
+  /// one, where the target had to be run over more of the prompt than its last token, and one after
+  /// each preemption.
   std::int32_t prefill_tokens = 0;
   std::int64_t steps = 0;  ///< target passes after prefill
   /// Tokens kept per step: those returned, but for prefill_tokens, and the end token where one
@@ -260,8 +261,9 @@ struct Statistics {
   double queue_seconds = 0.0;    ///< until there was room for the text, and after preemptions
   std::int32_t preemptions = 0;  ///< times that its KV was given to others, and computed again
   Seconds seconds;
-  /// Of these, what the GPU's host spent on preparing passes of other shapes than it had met: it
-  /// records them, and chooses the code of their matrix products. The text's share of its steps'.
+  /// Seconds, of these, that the GPU's host spent on preparing passes of other shapes than it had
+  /// met: it records them, and chooses the code of their matrix products. The text's share of its
+  /// steps'.
   double preparing_seconds = 0.0;
   double tokens_per_second = 0.0;  ///< tokens / (total - load)
   /// (tokens - prefill_tokens) / (total - load - prefill)
@@ -402,8 +404,8 @@ class COPPICE_API Engine {
   JudgedTree judge_tree(std::string_view prompt, const GenerateOptions& options);
   JudgedTree judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options);
 
-  /// Of a text that begins a sequence. One that is appended may have other tokens: generate() of a
-  /// Sequence takes it as a text.
+  /// Tokenizes a text that begins a sequence. One that is appended may have other tokens:
+  /// generate() of a Sequence takes it as a text.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos = true) const;
   /// Valid UTF-8: U+FFFD stands for each longest beginning of a character that is not complete.
   std::string detokenize(std::span<const TokenId> tokens) const;

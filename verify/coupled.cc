@@ -1,39 +1,38 @@
 #include "kernels/logits.h"
 #include "kernels/noise.h"
-#include "verify/acceptance.h"
-#include "verify/children.h"
+#include "verify/follow.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 namespace {
 
 // The noise of a position is fixed before anything is drafted, and the token chosen there does
 // not depend on the tree: the output is that of plain sampling with the same noise.
-class CoupledRule final : public AcceptanceRule {
+class CoupledVerifier final : public Verifier {
  public:
-  explicit CoupledRule(NoiseCache& noise) : noise_(noise) {}
+  explicit CoupledVerifier(NoiseCache& noise) : noise_(noise) {}
   std::string name() const override { return "coupled"; }
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
              const StepKey& key, Verdict& verdict) override {
-    std::uint64_t position = key.position;
+    std::uint64_t depth = 0;
     follow(
-        tree, links_,
+        tree,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
-                                noise_.row(key.seed, key.sequence, position++));
+                                noise_.row(key.seed, key.sequence, key.noise_position(depth++)));
         },
         verdict);
   }
 
  private:
   NoiseCache& noise_;
-  ChildLinks links_;
 };
 
 }  // namespace
 
-std::unique_ptr<AcceptanceRule> make_coupled_rule(NoiseCache& noise) {
-  return std::make_unique<CoupledRule>(noise);
+std::unique_ptr<Verifier> make_coupled_verifier(NoiseCache& noise) {
+  return std::make_unique<CoupledVerifier>(noise);
 }
 
 }  // namespace coppice

@@ -1,25 +1,22 @@
-#include "verify/acceptance.h"
-#include "verify/children.h"
+#include "verify/follow.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 namespace {
 
-class GreedyRule final : public AcceptanceRule {
+class GreedyVerifier final : public Verifier {
  public:
   std::string name() const override { return "greedy"; }
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&, const StepKey&,
              Verdict& verdict) override {
     follow(
-        tree, links_, [&](std::int32_t node) { return target.argmax(node); }, verdict);
+        tree, [&](std::int32_t node) { return target.argmax(node); }, verdict);
   }
-
- private:
-  ChildLinks links_;
 };
 
 }  // namespace
 
-std::unique_ptr<AcceptanceRule> make_greedy_rule() { return std::make_unique<GreedyRule>(); }
+std::unique_ptr<Verifier> make_greedy_verifier() { return std::make_unique<GreedyVerifier>(); }
 
 }  // namespace coppice

@@ -37,9 +37,6 @@ class FaultyJudging {
     }
     return decide_(at, outcome);
   }
-  std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) const {
-    return decide_.child_key(parent_key, sibling_rank);
-  }
 
  private:
   JudgingFault fault_;
@@ -69,21 +66,21 @@ struct RepeatingRejection : NodeRejection {
 };
 
 /// Judges a tree whose siblings have been brought into the order of their tokens.
-class OrderLost final : public AcceptanceRule {
+class OrderLost final : public Verifier {
  public:
-  explicit OrderLost(std::unique_ptr<AcceptanceRule> rule) : rule_(std::move(rule)) {}
+  explicit OrderLost(std::unique_ptr<Verifier> verifier) : verifier_(std::move(verifier)) {}
   std::string name() const override { return "rejection, sibling order lost"; }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
              const StepKey& key, Verdict& verdict) override;
 
  private:
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> verifier_;
 };
 
 /// Judges by the square root of D, renormalised.
-class OtherDraft final : public AcceptanceRule {
+class OtherDraft final : public Verifier {
  public:
-  explicit OtherDraft(std::unique_ptr<AcceptanceRule> rule) : rule_(std::move(rule)) {}
+  explicit OtherDraft(std::unique_ptr<Verifier> verifier) : verifier_(std::move(verifier)) {}
   std::string name() const override {
     return "rejection, declared distribution is not the one sampled";
   }
@@ -91,28 +88,28 @@ class OtherDraft final : public AcceptanceRule {
              const StepKey& key, Verdict& verdict) override;
 
  private:
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> verifier_;
 };
 
 template <typename Decisions>
-std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault,
-                                                           const Decisions& decide) {
+std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault,
+                                                         const Decisions& decide) {
   const auto with = [&](const char* name) {
-    return std::make_unique<RejectionRule<FaultyJudging<Decisions>>>(
+    return std::make_unique<RejectionVerifier<FaultyJudging<Decisions>>>(
         FaultyJudging<Decisions>(fault, decide), name);
   };
   switch (fault) {
     case JudgingFault::residual_not_renormalised:
-      return std::make_unique<RejectionRule<Decisions, UnnormalisedRejection>>(
+      return std::make_unique<RejectionVerifier<Decisions, UnnormalisedRejection>>(
           decide, "rejection, residual not renormalised");
     case JudgingFault::small_residual_is_target:
-      return std::make_unique<RejectionRule<Decisions, CarelessRejection>>(
+      return std::make_unique<RejectionVerifier<Decisions, CarelessRejection>>(
           decide, "rejection, residual below 1% replaced by the target");
     case JudgingFault::draft_keeps_looked_up:
-      return std::make_unique<RejectionRule<Decisions, UntoldRejection>>(
+      return std::make_unique<RejectionVerifier<Decisions, UntoldRejection>>(
           decide, "rejection, looked-up tokens stay in the draft");
     case JudgingFault::residual_keeps_looked_up:
-      return std::make_unique<RejectionRule<Decisions, RepeatingRejection>>(
+      return std::make_unique<RejectionVerifier<Decisions, RepeatingRejection>>(
           decide, "rejection, looked-up tokens stay in the residual");
     case JudgingFault::accepts_at_zero:
       return with("rejection, accepts at probability 0");
@@ -121,11 +118,11 @@ std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault,
     case JudgingFault::residual_shares_draft_noise:
       return with("rejection, residual shares noise with drafting");
     case JudgingFault::sibling_order_lost:
-      return std::make_unique<OrderLost>(std::make_unique<RejectionRule<Decisions>>(decide));
+      return std::make_unique<OrderLost>(std::make_unique<RejectionVerifier<Decisions>>(decide));
     case JudgingFault::declared_is_not_sampled:
-      return std::make_unique<OtherDraft>(std::make_unique<RejectionRule<Decisions>>(decide));
+      return std::make_unique<OtherDraft>(std::make_unique<RejectionVerifier<Decisions>>(decide));
   }
-  return std::make_unique<RejectionRule<Decisions>>(decide);
+  return std::make_unique<RejectionVerifier<Decisions>>(decide);
 }
 
 }  // namespace coppice

@@ -16,13 +16,13 @@ void OrderLost::judge(const TokenTree& tree, TargetSource& target, const Distrib
   });
   TokenTree sorted;
   sorted.reset(tree.token[0]);
-  sorted.source[0] = tree.source[0];
+  sorted.candidate[0] = tree.candidate[0];
   for (std::size_t at = 1; at < nodes; ++at) {
     const auto i = static_cast<std::size_t>(order[at]);
     place[i] = static_cast<std::int32_t>(at);
     sorted.add(place[static_cast<std::size_t>(tree.parent[i])], tree.token[i], tree.rank[i],
                tree.draft_prob[i], tree.value[i]);
-    sorted.source.back() = tree.source[i];
+    sorted.candidate.back() = tree.candidate[i];
     sorted.origin.back() = tree.origin[i];
   }
   class Sorted final : public TargetSource {
@@ -40,7 +40,7 @@ void OrderLost::judge(const TokenTree& tree, TargetSource& target, const Distrib
     TargetSource& target_;
     const std::vector<std::int32_t>& order_;
   } sorted_target(target, order);
-  rule_->judge(sorted, sorted_target, draft, key, verdict);
+  verifier_->judge(sorted, sorted_target, draft, key, verdict);
   for (std::int32_t& node : verdict.path) node = order[static_cast<std::size_t>(node)];
 }
 
@@ -57,11 +57,11 @@ void OtherDraft::judge(const TokenTree& tree, TargetSource& target, const Distri
       to[i] = static_cast<float>(std::sqrt(static_cast<double>(from[i])) / sum);
     }
   }
-  rule_->judge(tree, target, other, key, verdict);
+  verifier_->judge(tree, target, other, key, verdict);
 }
 
-std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault) {
-  return make_faulty_rejection_rule(fault, PhiloxDecisions());
+std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault) {
+  return make_faulty_rejection_verifier(fault, PhiloxDecisions());
 }
 
 }  // namespace coppice

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
@@ -19,7 +19,7 @@ enum class JudgingFault {
   residual_keeps_looked_up,     ///< and so does the residual
 };
 
-/// make_rejection_rule() with a fault.
-std::unique_ptr<AcceptanceRule> make_faulty_rejection_rule(JudgingFault fault);
+/// make_rejection_verifier() with a fault.
+std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault);
 
 }  // namespace coppice

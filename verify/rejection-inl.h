@@ -11,53 +11,49 @@
 #include "base/decisions.h"
 #include "kernels/logits.h"
 #include "kernels/rejection_rule.h"
-#include "verify/acceptance.h"
-#include "verify/children.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
 /// `Node`: the rule at one node, NodeRejection but for planted faults.
 template <typename Decisions, typename Node = NodeRejection>
-class RejectionRule final : public AcceptanceRule {
+class RejectionVerifier final : public Verifier {
  public:
-  explicit RejectionRule(Decisions decide = {}, std::string name = "rejection")
+  explicit RejectionVerifier(Decisions decide = {}, std::string name = "rejection")
       : decide_(std::move(decide)), name_(std::move(name)) {}
   std::string name() const override { return name_; }
 
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
              const StepKey& key, Verdict& verdict) override {
-    links_.assign(tree);
     verdict.path.clear();
     std::int32_t node = 0;
-    std::uint64_t node_key = root_node_key;
     while (true) {
-      const std::int32_t accepted =
-          judge_children(tree, node, node_key, target.distribution(node), draft, key, verdict);
-      if (accepted < 0) return;
-      verdict.path.push_back(accepted);
-      node = accepted;
-      node_key = decide_.child_key(node_key, tree.rank[static_cast<std::size_t>(node)]);
+      node = judge_children(tree, node, target.distribution(node), draft, key, verdict);
+      if (node < 0) return;
+      verdict.path.push_back(node);
     }
   }
 
  private:
   // The accepted child of `node`, or -1 with the bonus set.
-  std::int32_t judge_children(const TokenTree& tree, std::int32_t node, std::uint64_t node_key,
+  std::int32_t judge_children(const TokenTree& tree, std::int32_t node,
                               std::span<const float> target_probs, const DistributionTable& draft,
                               const StepKey& key, Verdict& verdict) {
+    const std::uint64_t node_key = tree.key[static_cast<std::size_t>(node)];
     const RandomAddress bonus_at{RandomStream::residual, key, node_key, 0};
-    std::int32_t child = links_.first_child(node);
+    std::int32_t child = tree.first_child[static_cast<std::size_t>(node)];
     if (child < 0) {
       verdict.bonus =
           decide_(bonus_at, [&](double u) { return sample_inverse_cdf(target_probs, u); });
       return -1;
     }
     // A node whose children all came from no distribution may have no D: scale stays 0.
-    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
-    const bool has_draft = draft.has(source);
-    const std::span<const float> draft_probs = has_draft ? draft.row(source) : target_probs;
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(node)];
+    const bool has_draft = draft.has(candidate);
+    const std::span<const float> draft_probs = has_draft ? draft.row(candidate) : target_probs;
     Node state;
-    for (std::uint64_t rank = 0; child >= 0; child = links_.next_sibling(child), ++rank) {
+    for (std::uint64_t rank = 0; child >= 0;
+         child = tree.next_sibling[static_cast<std::size_t>(child)], ++rank) {
       const auto token = static_cast<std::size_t>(tree.token[static_cast<std::size_t>(child)]);
       const double target_prob = static_cast<double>(target_probs[token]);
       const double draft_prob = has_draft ? static_cast<double>(draft_probs[token]) : 0.0;
@@ -96,7 +92,6 @@ class RejectionRule final : public AcceptanceRule {
 
   Decisions decide_;
   std::string name_;
-  ChildLinks links_;
   std::vector<float> left_;
 };
 

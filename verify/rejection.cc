@@ -2,8 +2,8 @@
 
 namespace coppice {
 
-std::unique_ptr<AcceptanceRule> make_rejection_rule() {
-  return std::make_unique<RejectionRule<PhiloxDecisions>>();
+std::unique_ptr<Verifier> make_rejection_verifier() {
+  return std::make_unique<RejectionVerifier<PhiloxDecisions>>();
 }
 
 }  // namespace coppice

@@ -61,11 +61,11 @@ TokenId TargetRows::argmax(std::int32_t node) {
 
 void TargetRows::commit(std::span<const std::int32_t> path) {
   KvSlots& kept = state_->target_slots;
-  for (std::int32_t row = 0; row < late_; ++row) kept.keep(slots_, row);
+  for (std::int32_t row = 0; row < prefill_rows_; ++row) kept.keep(slots_, row);
   if (tree_ == nullptr) return;
-  kept.keep(slots_, late_);  // the root's
+  kept.keep(slots_, prefill_rows_);  // the root's
   for (const std::int32_t node : path) {
-    kept.keep(slots_, late_ + order_.row_of_node[static_cast<std::size_t>(node)]);
+    kept.keep(slots_, prefill_rows_ + order_.row_of_node[static_cast<std::size_t>(node)]);
   }
 }
 
@@ -89,7 +89,7 @@ bool TargetRunner::prefill(SequenceState& state) {
 }
 
 bool TargetRunner::prefill_to_last_pass(SequenceState& state) {
-  const std::int32_t rows = late_rows(state) + 1, most = model_.options().max_rows;
+  const std::int32_t rows = prefill_rows(state) + 1, most = model_.options().max_rows;
   const std::int32_t passes = (rows + most - 1) / most;
   // Not all that fits: a pass of the few rows left over would cost about as much as one of many.
   return extend(state, state.length() - (rows + passes - 1) / passes);
@@ -111,7 +111,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     text.state_ = asked.state;
     text.tree_ = asked.tree;
     text.params_ = asked.params;
-    text.late_ = asked.tree == nullptr ? asked.late_rows : late_rows(*asked.state);
+    text.prefill_rows_ = asked.tree == nullptr ? asked.prefill_rows : prefill_rows(*asked.state);
     asked.state->target_slots.make_room(asked.rows());  // so that keeping cannot fail
   }
   ordering_seconds_ = 0.0;
@@ -147,18 +147,18 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   }
   if (fault_ != PassFault::none) plant_neighbours();
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
-  PassTail* const tail = prepare ? prepare(*this) : nullptr;
+  PassEpilogue* const epilogue = prepare ? prepare(*this) : nullptr;
   for (std::size_t t = 0; t < count_; ++t) {
-    texts_[t].penalised_ = tail != nullptr && texts_[t].params_.repetition_penalty != 1.0;
+    texts_[t].penalised_ = epilogue != nullptr && texts_[t].params_.repetition_penalty != 1.0;
   }
-  logits_ = model_.forward(batch, pool_, tail);
+  logits_ = model_.forward(batch, pool_, epilogue);
   return held;
 }
 
 // False: there are too few.
 bool TargetRunner::take_slots(TargetRows& text) {
   const SequenceState& state = *text.state_;
-  text.positions_.resize(static_cast<std::size_t>(text.late_));
+  text.positions_.resize(static_cast<std::size_t>(text.prefill_rows_));
   std::iota(text.positions_.begin(), text.positions_.end(), state.target_kv());
   if (text.tree_ != nullptr) {
     for (const std::int32_t node : text.order_.node_of_row) {
@@ -176,9 +176,9 @@ void TargetRunner::queue(TargetRows& text) {
   const auto first = static_cast<std::int32_t>(tokens_.size());
   const std::int32_t rows = text.slots_.size();
   write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
-  for (std::int32_t row = 0; row < text.late_; ++row) {
-    const std::int32_t from = fault_ == PassFault::late_rows_ahead ? std::max(0, row - 1) : row;
-    const std::int32_t end = fault_ == PassFault::late_rows_hidden ? text.late_ : rows;
+  for (std::int32_t row = 0; row < text.prefill_rows_; ++row) {
+    const std::int32_t from = fault_ == PassFault::prefill_rows_ahead ? std::max(0, row - 1) : row;
+    const std::int32_t end = fault_ == PassFault::prefill_rows_hidden ? text.prefill_rows_ : rows;
     const std::int32_t position = text.positions_[static_cast<std::size_t>(row)];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end,
                          false, position});
@@ -189,7 +189,7 @@ void TargetRunner::queue(TargetRows& text) {
   if (text.tree_ == nullptr) return;
   const TokenTree& tree = *text.tree_;
   for (std::int32_t r = 0; r < tree.nodes(); ++r) {
-    const std::int32_t row = text.late_ + r;
+    const std::int32_t row = text.prefill_rows_ + r;
     const auto node =
         static_cast<std::size_t>(text.order_.node_of_row[static_cast<std::size_t>(r)]);
     const std::int32_t position = text.positions_[static_cast<std::size_t>(row)];
@@ -219,7 +219,7 @@ void TargetRunner::plant_neighbours() {
     }
     if (fault_ != PassFault::position_of_neighbour) continue;
     const std::int32_t further = next.state_->length() - text.state_->length();
-    for (std::int32_t row = own.q_begin + text.late_; row < own.q_end; ++row) {
+    for (std::int32_t row = own.q_begin + text.prefill_rows_; row < own.q_end; ++row) {
       positions_[static_cast<std::size_t>(row)] += further;
     }
   }

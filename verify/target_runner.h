@@ -13,7 +13,7 @@
 #include "models/kv/pass_layout.h"
 #include "models/prefix_pass.h"
 #include "models/sequence_state.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
@@ -21,10 +21,11 @@ namespace coppice {
 enum class PassFault {
   none,
   rope_by_index,          ///< rows are rotated by their place in the batch, not by their depth
-  late_rows_ahead,        ///< a late row is seen by the row before it too
-  late_rows_hidden,       ///< a late row is seen by late rows alone, not by root and tree
+  prefill_rows_ahead,     ///< a prefill row is seen by the row before it too
+  prefill_rows_hidden,    ///< a prefill row is seen by prefill rows alone, not by root and tree
   counts_of_short_paths,  ///< of a path's tokens, penalties know the first eight
-  logits_by_batch,        ///< logits are taken from rows counted from the text's first, late or not
+  logits_by_batch,  ///< logits are taken from rows counted from the text's first, of a prefill or
+                    ///< not
   // These show where a pass has several texts:
   seen_by_neighbour,      ///< what a text has from before, by the next text's first row too
   shared_by_neighbour,    ///< what several texts share, by the first row behind theirs too
@@ -40,10 +41,10 @@ class TargetRows final : public TargetSource {
  public:
   explicit TargetRows(TargetRunner& runner);
 
-  /// Of the tree's rows.
+  /// Returns the order of the tree's rows.
   const TreeOrder& order() const { return order_; }
   /// Rows of tokens before the root, which stand before the tree's.
-  std::int32_t late_rows() const { return late_; }
+  std::int32_t prefill_rows() const { return prefill_rows_; }
   /// Place of the tree's first row among the pass's logits.
   std::int32_t first_logits() const { return first_logits_; }
 
@@ -54,7 +55,7 @@ class TargetRows final : public TargetSource {
   std::span<const float> distribution_at(std::int32_t node, const SamplingParams& params);
   std::span<const float> logits(std::int32_t node);
 
-  /// Keeps the KV of late rows, root and accepted path. Nothing is moved.
+  /// Keeps the KV of prefill rows, root and accepted path. Nothing is moved.
   void commit(std::span<const std::int32_t> path);
 
  private:
@@ -63,20 +64,20 @@ class TargetRows final : public TargetSource {
 
   TargetRunner& runner_;
   SequenceState* state_ = nullptr;
-  const TokenTree* tree_ = nullptr;  ///< null: late rows alone
+  const TokenTree* tree_ = nullptr;  ///< null: prefill rows alone
   SamplingParams params_;
   TreeOrder order_;
-  std::int32_t late_ = 0, first_logits_ = 0;
+  std::int32_t prefill_rows_ = 0, first_logits_ = 0;
   std::size_t own_segment_ = 0;          ///< of what it alone has from former passes
   bool penalised_ = false;               ///< the logits hold the repetition penalty already
-  KvSlots slots_;                        ///< by row, late rows first
+  KvSlots slots_;                        ///< by row, prefill rows first
   std::vector<std::int32_t> positions_;  ///< likewise
 };
 
 /// Prefills texts and judges trees over them. A pass has the rows of one text or of several, text
 /// after text, side by side those that share (models/kv/pass_layout.h): root and tree in
 /// depth-first order, each row at the position its depth gives. Tokens before the root that have no
-/// KV yet go first, as late rows: the root hangs from the last of them as from a chain. Rows see
+/// KV yet go first, as prefill rows: the root hangs from the last of them as from a chain. Rows see
 /// nothing that is other texts' alone.
 class TargetRunner {
  public:
@@ -86,25 +87,25 @@ class TargetRunner {
   /// computed stays).
   bool prefill(SequenceState& state);
   /// The same, but for the last of those tokens, which pass() can take together with the root, as
-  /// late rows. The text then needs no more passes in all than its length asks for, and that last
-  /// one is no smaller than their mean. Does not wait.
+  /// prefill rows. The text then needs no more passes in all than its length asks for, and that
+  /// last one is no smaller than their mean. Does not wait.
   bool prefill_to_last_pass(SequenceState& state);
-  /// How many tokens before the root pass() would take as late rows.
-  static std::int32_t late_rows(const SequenceState& state) {
+  /// How many tokens before the root pass() would take as prefill rows.
+  static std::int32_t prefill_rows(const SequenceState& state) {
     return state.length() - 1 - state.target_kv();
   }
 
   /// What a text brings to a pass. Both outlive it.
   struct Text {
     SequenceState* state = nullptr;
-    /// Null: only the first `late_rows` of the tokens without KV, as a part of a prefill, and no
+    /// Null: only the first `prefill_rows` of the tokens without KV, as a part of a prefill, and no
     /// logits.
     const TokenTree* tree = nullptr;
     SamplingParams params = {};
-    std::int32_t late_rows = 0;  ///< where there is no tree
+    std::int32_t prefill_rows = 0;  ///< where there is no tree
 
     std::int32_t rows() const {
-      return tree == nullptr ? late_rows : TargetRunner::late_rows(*state) + tree->nodes();
+      return tree == nullptr ? prefill_rows : TargetRunner::prefill_rows(*state) + tree->nodes();
     }
   };
 
@@ -116,7 +117,7 @@ class TargetRunner {
   using Pass = std::unique_ptr<TargetRunner, EndPass>;
 
   /// Work behind the pass, which can ask for the texts' orders before the rows are queued.
-  using Prepare = std::function<PassTail*(const TargetRunner& pass)>;
+  using Prepare = std::function<PassEpilogue*(const TargetRunner& pass)>;
 
   /// Queues a pass, whose rows must fit one of the model. Null, with nothing changed, when the pool
   /// has too few slots. `prepare`d work may apply the repetition penalty to the logits; nothing
@@ -129,7 +130,7 @@ class TargetRunner {
     return pass({&text, 1});
   }
   void wait() { model_.device().synchronize(); }
-  /// Of the pass, in the order given.
+  /// Returns a text of the pass, in the order given.
   TargetRows& text(std::size_t index = 0) { return texts_[index]; }
   const TargetRows& text(std::size_t index = 0) const { return texts_[index]; }
 
@@ -146,7 +147,7 @@ class TargetRunner {
   void plant(PassFault fault) { fault_ = fault; }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
-  /// Of putting the last pass's trees in depth-first order.
+  /// Returns the time of putting the last pass's trees in depth-first order.
   double ordering_seconds() const { return ordering_seconds_; }
 
   /// KV tokens of former passes that passes have read so far.

@@ -12,15 +12,16 @@ std::span<const TargetRunner::Text> rows_of(std::span<const TextTree> texts,
                                             std::vector<TargetRunner::Text>& out) {
   out.clear();
   for (const TextTree& text : texts) {
-    out.push_back({text.state, text.tree, text.params, text.late_rows});
+    out.push_back({text.state, text.tree, text.params, text.prefill_rows});
   }
   return out;
 }
 
 class HostJudge final : public TreeJudge {
  public:
-  using Rules = std::array<std::shared_ptr<AcceptanceRule>, 3>;  ///< by DeviceNoise
-  HostJudge(TargetRunner& target, Rules rules) : target_(target), rules_(std::move(rules)) {}
+  using Verifiers = std::array<std::shared_ptr<Verifier>, 3>;  ///< by AcceptanceRule
+  HostJudge(TargetRunner& target, Verifiers verifiers)
+      : target_(target), verifiers_(std::move(verifiers)) {}
 
   TargetRunner::Pass judge(std::span<const TextTree> texts, StepSeconds& seconds) override {
     TargetRunner::Pass pass;
@@ -38,7 +39,7 @@ class HostJudge final : public TreeJudge {
       if (text.tree == nullptr) continue;
       const DistributionTable* const drafted =
           text.draft == nullptr ? nullptr : text.draft->distributions();
-      rules_[static_cast<std::size_t>(text.rule)]->judge(
+      verifiers_[static_cast<std::size_t>(text.rule)]->judge(
           *text.tree, pass->text(t), drafted == nullptr ? nothing_drafted : *drafted, text.key,
           *text.verdict);
     }
@@ -47,7 +48,7 @@ class HostJudge final : public TreeJudge {
 
  private:
   TargetRunner& target_;
-  const Rules rules_;
+  const Verifiers verifiers_;
   std::vector<TargetRunner::Text> rows_;
 };
 
@@ -86,13 +87,14 @@ class DeviceJudge final : public TreeJudge {
 
  private:
   // Null where there is nothing to judge.
-  PassTail* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
+  PassEpilogue* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
     judged_.clear();
     penalties_.clear();
     token_.clear();
     parent_.clear();
     depth_.clear();
     rank_.clear();
+    key_.clear();
     store_.clear();
     certain_.clear();
     penalties_.resize(texts.size());
@@ -108,8 +110,8 @@ class DeviceJudge final : public TreeJudge {
     for (std::size_t t = 0; t < texts.size(); ++t) {
       penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
     }
-    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, store_, certain_});
-    return &sampler_.judge_tail();
+    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_});
+    return &sampler_.judge_epilogue();
   }
 
   // Appends a tree's rows to those of the pass.
@@ -123,6 +125,7 @@ class DeviceJudge final : public TreeJudge {
       token_.push_back(tree.token[node]);
       depth_.push_back(tree.depth[node]);
       rank_.push_back(tree.rank[node]);
+      key_.push_back(tree.key[node]);
       certain_.push_back(tree.is_certain(id) ? 1 : 0);
       parent_.push_back(parent < 0 ? -1
                                    : first + order.row_of_node[static_cast<std::size_t>(parent)]);
@@ -130,7 +133,7 @@ class DeviceJudge final : public TreeJudge {
       if (parent < 0) continue;
       std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_.back())];
       if (of_parent < 0 && text.draft != nullptr) {
-        of_parent = text.draft->store_row(tree.source[static_cast<std::size_t>(parent)]);
+        of_parent = text.draft->store_row(tree.candidate[static_cast<std::size_t>(parent)]);
       }
     }
   }
@@ -143,23 +146,24 @@ class DeviceJudge final : public TreeJudge {
   std::vector<DeviceVerdict> found_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  std::vector<std::uint64_t> key_;
   std::vector<std::uint8_t> certain_;
 };
 
 }  // namespace
 
 std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target, NoiseCache& noise) {
-  HostJudge::Rules rules;
-  rules[static_cast<std::size_t>(DeviceNoise::sampled)] = make_rejection_rule();
-  rules[static_cast<std::size_t>(DeviceNoise::top)] = make_greedy_rule();
-  rules[static_cast<std::size_t>(DeviceNoise::coupled)] = make_coupled_rule(noise);
-  return std::make_unique<HostJudge>(target, std::move(rules));
+  HostJudge::Verifiers verifiers;
+  verifiers[static_cast<std::size_t>(AcceptanceRule::rejection)] = make_rejection_verifier();
+  verifiers[static_cast<std::size_t>(AcceptanceRule::greedy)] = make_greedy_verifier();
+  verifiers[static_cast<std::size_t>(AcceptanceRule::coupled)] = make_coupled_verifier(noise);
+  return std::make_unique<HostJudge>(target, std::move(verifiers));
 }
 
 std::unique_ptr<TreeJudge> make_host_judge(TargetRunner& target,
-                                           std::unique_ptr<AcceptanceRule> rule) {
-  const std::shared_ptr<AcceptanceRule> shared = std::move(rule);
-  return std::make_unique<HostJudge>(target, HostJudge::Rules{shared, shared, shared});
+                                           std::unique_ptr<Verifier> verifier) {
+  const std::shared_ptr<Verifier> shared = std::move(verifier);
+  return std::make_unique<HostJudge>(target, HostJudge::Verifiers{shared, shared, shared});
 }
 
 std::unique_ptr<TreeJudge> make_device_judge(TargetRunner& target, DeviceSampler& sampler) {

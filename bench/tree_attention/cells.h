@@ -47,10 +47,10 @@ struct Cell {
   std::int32_t head_dim = 128;
   std::int32_t window = 0;  ///< as in AttentionRule, and so the next
   float soft_cap = 0.0f;
-  /// Of forests: levels of nodes above the texts. The first level is one node; all nodes of a level
+  /// In forests, levels of nodes above the texts. The first level is one node; all nodes of a level
   /// have equally many children, those of the last one texts.
   std::vector<NodeLevel> levels = {};
-  /// Of forests instead of levels and prefix: nodes in depth-first order, behind them a token of
+  /// In forests, instead of levels and prefix: nodes in depth-first order, behind them a token of
   /// every row. `label` is their name.
   std::vector<ForestNode> nodes = {};
   std::string label = {};

@@ -19,7 +19,8 @@ double pool_elements(const Workload& work) {
   return static_cast<double>(work.pages) * work.page_size * work.cell.kv_heads * work.cell.head_dim;
 }
 
-/// Of keys, those that some row sees: what a set adds to the bytes that lie between two uses.
+/// Counts elements of the keys that some row sees: what a set adds to the bytes that lie between
+/// two uses.
 double read_elements(const Workload& work) {
   const double tokens = std::max(work.tokens(), 1);
   const Cell& cell = work.cell;

@@ -47,7 +47,7 @@ struct ItemPlan {
   std::vector<std::uint64_t> masks;
   std::vector<Item> items;
   std::int32_t partial_rows = 0;  ///< partial results per head
-  /// Of query q: partials[partials_begin[q] .. partials_begin[q + 1]).
+  /// Partials of query q: partials[partials_begin[q] .. partials_begin[q + 1]).
   std::vector<std::int32_t> partials_begin;
   std::vector<std::int32_t> partials;
   /// Every query has one partial result, which is the output.

@@ -40,7 +40,7 @@ class LibraryAttention {
   /// As queue(), with the marks of traced_attention().
   void queue_traced(std::int32_t set, std::uint64_t* nanoseconds);
 
-  /// Of a kernel that takes ranges: how the work is divided.
+  /// Says, for a kernel that takes ranges, how the work is divided.
   RangeDivision division() const;
   /// The tiles of the ranges.
   RangeTiles tiles() const { return launch().tiles; }

@@ -23,8 +23,8 @@ std::vector<Cell> snapshot_cells(const workload::TreeTemplate& tree, const std::
 std::vector<Cell> snapshot_cells(const workload::SpeculationFile& file, const std::string& name,
                                  std::int32_t count);
 
-/// Of a file of either kind, the first template or record; its file's name without what follows the
-/// last dot. Throws Error(failure) if it has none, and as readers of these files do.
+/// Reads, from a file of either kind, the first template or record; its file's name without what
+/// follows the last dot. Throws Error(failure) if it has none, and as readers of these files do.
 std::vector<Cell> snapshot_cells(const std::filesystem::path& file, std::int32_t count);
 
 }  // namespace coppice::bench

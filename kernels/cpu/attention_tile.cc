@@ -40,8 +40,8 @@ void store_row(const float* from, float factor, std::int64_t dim, Out* to) {
   for (; i < dim; ++i) store_activation(factor * from[i], to + i);
 }
 
-/// Of a softmax so far, (maximum, sum), and that of a chunk: the new ones, and what both results
-/// are multiplied by.
+/// Joins a softmax so far, (maximum, sum), with that of a chunk: the new ones, and what both
+/// results are multiplied by.
 HWY_INLINE void join_factors(Vec& maximum, Vec& sum, Vec part_maximum, Vec part_sum, Vec& factor,
                              Vec& part_factor) {
   const Floats d;

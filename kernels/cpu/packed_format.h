@@ -67,7 +67,7 @@ struct PackedFormat {
   }
 };
 
-/// Of a format of blocks.
+/// Describes how a format of blocks is packed.
 constexpr PackedFormat packed_format(WeightFormat format) {
   constexpr SubScales bytes = SubScales::whole_bytes;
   const std::int32_t zero = block_fields::zero_of(format);

@@ -29,7 +29,7 @@ void quantise_row(const float* x, std::int64_t groups, RowPlace to) {
     }
     const float largest = hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(di, most)));
     const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-    // Of numbers so small that this overflows nothing is left.
+    // Nothing is left of numbers so small that this overflows.
     const bool usable = inverse <= 3.0e38f;
     const float scale = usable ? largest / 127.0f : 0.0f;
     *to.scale = scale;

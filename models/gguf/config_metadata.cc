@@ -197,7 +197,7 @@ class MetadataWriter {
     }
   }
 
-  /// Of Gemma 3's layers with a window.
+  /// Writes the RoPE of Gemma 3's layers with a window.
   void write_local_rope(const RopeSpec& rope) {
     if (rope.kind != RopeSpec::Kind::plain) refuse("scaled rotation in layers with a window");
     add("rope.freq_base_swa", static_cast<float>(rope.theta));

@@ -18,8 +18,8 @@ struct ConfigMetadata {
   std::vector<std::pair<std::string, std::vector<float>>> tensors;
 };
 
-/// Of a config that coppice can run, its head settled. Throws Error(failure), which `where` begins,
-/// for what readers of GGUF files would not learn: coppice, or llama.cpp.
+/// Writes a config that coppice can run, its head settled. Throws Error(failure), which `where`
+/// begins, for what readers of GGUF files would not learn: coppice, or llama.cpp.
 ConfigMetadata config_metadata(const ModelConfig& config, const std::string& where);
 
 }  // namespace coppice

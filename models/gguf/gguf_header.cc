@@ -22,7 +22,7 @@ using Tensors = std::map<std::string, GgufTensor>;
 /// Half a million merges take 10 MB. Values take up to sixteen times their bytes in memory.
 constexpr std::uint64_t largest_header = 64u << 20;
 constexpr std::uint64_t longest_list = 1u << 22;
-/// Of a key that is not looked at: longer than any list by layers.
+/// Longest list of a key that is not looked at: longer than any list by layers.
 constexpr std::uint64_t longest_other_list = 1u << 12;
 constexpr std::uint64_t most_keys = 1u << 16;  // files have some dozens
 constexpr std::uint64_t longest_name = 1u << 16;

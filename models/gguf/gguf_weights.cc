@@ -37,7 +37,7 @@ class GgufWeights final : public WeightSource {
     for (const auto& [stored, tensor] : file_->tensors()) {
       const bool is_of_config =
           std::find(config_tensors.begin(), config_tensors.end(), stored) != config_tensors.end();
-      // Of a model that runs, what it does not know is refused.
+      // A tensor that a model which runs does not know is refused.
       if (!named.contains(stored) && !is_of_config) {
         add(config_.unsupported.empty() ? cat(nameless, stored) : stored, stored);
       }

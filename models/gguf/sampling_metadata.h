@@ -14,7 +14,7 @@ struct SamplingMetadata {
   std::vector<std::string> lost;  ///< what has no key there
 };
 
-/// Of a Hugging Face folder. Throws Error(failure) as GenerationSettings does.
+/// Reads a Hugging Face folder. Throws Error(failure) as GenerationSettings does.
 SamplingMetadata sampling_metadata(const std::filesystem::path& dir);
 
 }  // namespace coppice

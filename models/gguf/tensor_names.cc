@@ -17,7 +17,7 @@ std::string_view found_in(const auto& pairs, std::string_view name) {
   return {};
 }
 
-/// Of a layer, by the names that all architectures have.
+/// Names of a layer's parts that all architectures have.
 constexpr Pair layer_parts[] = {{"input_layernorm", "attn_norm"},
                                 {"self_attn.q_proj", "attn_q"},
                                 {"self_attn.k_proj", "attn_k"},

@@ -15,9 +15,9 @@ struct TokenizerMetadata {
   std::vector<std::string> lost;  ///< what readers will not learn, and can do without
 };
 
-/// Of a Hugging Face folder: a tokenizer.json that is a BPE of bytes becomes a "gpt2", else a
-/// tokenizer.model that is a BPE a "llama". Throws Error(failure) for any other tokenizer, for one
-/// without a file, and for what neither can say.
+/// Converts a Hugging Face folder's tokenizer: a tokenizer.json that is a BPE of bytes becomes a
+/// "gpt2", else a tokenizer.model that is a BPE a "llama". Throws Error(failure) for any other
+/// tokenizer, for one without a file, and for what neither can say.
 TokenizerMetadata tokenizer_metadata(const std::filesystem::path& dir, const ModelConfig& config);
 
 }  // namespace coppice

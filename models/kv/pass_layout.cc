@@ -19,7 +19,7 @@ void PassLayout::begin(Of model) {
 
 // --- order ------------------------------------------------------------------------------------
 
-void PassLayout::add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,
+void PassLayout::add(const CacheRef& base, std::span<const KvSlot> tail, std::int32_t rows,
                      std::int32_t tail_begin) {
   texts_.push_back({&base, tail, rows, tail_begin});
 }
@@ -29,7 +29,7 @@ std::size_t PassLayout::depth(std::int32_t text) const {
   return of.path_end - of.path_begin;
 }
 
-KvNode* PassLayout::node(std::int32_t text, std::size_t depth) const {
+CacheNode* PassLayout::node(std::int32_t text, std::size_t depth) const {
   return paths_[texts_[to_size(text)].path_begin + depth];
 }
 
@@ -37,8 +37,8 @@ void PassLayout::find_paths() {
   std::int32_t index = 0;
   for (Text& text : texts_) {
     text.path_begin = paths_.size();
-    for (KvNode* node = text.base->node_; text.base->forest_ != nullptr && node->parent != nullptr;
-         node = node->parent) {
+    for (CacheNode* node = text.base->node_;
+         text.base->cache_ != nullptr && node->parent != nullptr; node = node->parent) {
       paths_.push_back(node);
       if (node->pass == serial_) continue;
       node->pass = serial_;
@@ -62,14 +62,14 @@ bool PassLayout::comes_before(std::int32_t a, std::int32_t b) const {
 void PassLayout::arrange() {
   order_.resize(texts_.size());
   std::iota(order_.begin(), order_.end(), 0);
-  KvForest* forest = nullptr;
+  PrefixCache* cache = nullptr;
   for (const Text& text : texts_) {
-    if (text.base->length() > 0) forest = text.base->forest_;
+    if (text.base->length() > 0) cache = text.base->cache_;
   }
   std::unique_lock<std::mutex> lock;
-  if (forest != nullptr) {
-    lock = std::unique_lock(forest->mutex_);
-    serial_ = ++forest->passes_;
+  if (cache != nullptr) {
+    lock = std::unique_lock(cache->mutex_);
+    serial_ = ++cache->passes_;
     find_paths();
     std::stable_sort(order_.begin(), order_.end(),
                      [&](std::int32_t a, std::int32_t b) { return a != b && comes_before(a, b); });
@@ -94,7 +94,7 @@ void PassLayout::lay(std::size_t begin, std::size_t end, std::size_t depth, std:
     const std::int32_t first = order_[begin];
     Text& text = texts_[to_size(first)];
     std::size_t past = begin + 1;
-    KvNode* const shared = depth < this->depth(first) ? node(first, depth) : nullptr;
+    CacheNode* const shared = depth < this->depth(first) ? node(first, depth) : nullptr;
     while (shared != nullptr && past < end && depth < this->depth(order_[past]) &&
            node(order_[past], depth) == shared) {
       ++past;

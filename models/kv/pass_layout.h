@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/visible_kv.h"
-#include "models/kv/kv_forest.h"
+#include "models/kv/prefix_cache.h"
 
 namespace coppice {
 
@@ -31,11 +31,11 @@ class PassLayout {
 
   enum class Of { target, draft };
 
-  /// A new pass. Tips that follow belong to one forest or to none.
+  /// A new pass. References that follow belong to one cache or to none.
   void begin(Of model);
   /// A text, which has `rows` rows and `tail`: the slots of its own tokens of former passes, from
-  /// token `tail_begin` on. Tip and tail stay as they are until the pass is queued.
-  void add(const KvTip& base, std::span<const KvSlot> tail, std::int32_t rows,
+  /// token `tail_begin` on. Ref and tail stay as they are until the pass is queued.
+  void add(const CacheRef& base, std::span<const KvSlot> tail, std::int32_t rows,
            std::int32_t tail_begin);
 
   /// Orders the texts.
@@ -56,7 +56,7 @@ class PassLayout {
 
  private:
   struct Text {
-    const KvTip* base;
+    const CacheRef* base;
     std::span<const KvSlot> tail;
     std::int32_t rows, tail_begin;
     std::size_t path_begin = 0, path_end = 0;  ///< in paths_
@@ -70,13 +70,13 @@ class PassLayout {
   };
 
   static std::size_t to_size(std::int32_t n) { return static_cast<std::size_t>(n); }
-  std::span<const KvSlot> slots_of(const KvNode& node) const {
+  std::span<const KvSlot> slots_of(const CacheNode& node) const {
     return (of_ == Of::target ? node.target : node.draft).all();
   }
   /// A run of nodes that several texts go through.
   bool is_listed_once(std::int32_t tokens) const { return !by_text && tokens >= least_shared; }
   std::size_t depth(std::int32_t text) const;
-  KvNode* node(std::int32_t text, std::size_t depth) const;
+  CacheNode* node(std::int32_t text, std::size_t depth) const;
   void find_paths();
   bool comes_before(std::int32_t a, std::int32_t b) const;
   void lay(std::size_t begin, std::size_t end, std::size_t depth, std::size_t pending);
@@ -87,7 +87,7 @@ class PassLayout {
   Of of_ = Of::target;
   std::uint64_t serial_ = 0;
   std::vector<Text> texts_;
-  std::vector<KvNode*> paths_;  ///< from below the root, text by text
+  std::vector<CacheNode*> paths_;  ///< from below the root, text by text
   std::vector<std::int32_t> order_;
   std::vector<Run> runs_;
   std::vector<KvSlot> slots_;

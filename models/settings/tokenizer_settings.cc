@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr std::size_t most_tokens = 1u << 20;
-/// Of tokens with names of their own, which are few.
+/// Most tokens with names of their own, which are few.
 constexpr std::size_t most_named = 1024;
 
 constexpr const char* special_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",

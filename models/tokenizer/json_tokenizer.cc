@@ -144,7 +144,7 @@ class JsonTokenizer final : public Tokenizer {
     }
   }
 
-  /// Of added tokens and those around a text the model spells what it would find as one piece.
+  /// Has the model spell what it would find as one piece, for added tokens and those around a text.
   void guard() {
     const Vocabulary& vocabulary = model_->vocabulary();
     std::vector<Respelling::Piece> pieces;

@@ -41,7 +41,7 @@ class MergeTable {
   static std::uint64_t key(TokenId left, TokenId right) {
     return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
   }
-  /// Of the key, or of the free slot where it belongs.
+  /// Finds the place of the key, or of the free slot where it belongs.
   std::size_t place(std::uint64_t key) const {
     std::uint64_t hash = key * 0x9E3779B97F4A7C15u;
     hash ^= hash >> 32;

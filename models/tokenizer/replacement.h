@@ -18,7 +18,7 @@ struct Pattern {
   std::optional<Regex> regex;
 };
 
-/// Of a Replace, normalizer or decoder: its "pattern" and "content".
+/// Applies a Replace, normalizer or decoder: its "pattern" and "content".
 class Replacement {
  public:
   explicit Replacement(const JsonPlace& place);

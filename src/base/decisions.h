@@ -6,7 +6,6 @@
 //                              `outcome` is a step function of u, and no two of its steps are equal
 //                              (accepted below some u, refused above; tokens in order of id).
 //   decide.look(address, outcome)   the same, at a number that another decision takes
-//   decide.child_key(key, rank)   key of a node's child with that sibling rank
 // In the product that is PhiloxDecisions, which costs nothing. Tests walk through every outcome
 // with its probability (tests/reference/enumeration.h), and plant faults of addressing.
 #pragma once
@@ -33,9 +32,6 @@ struct PhiloxDecisions {
   template <typename Outcome>
   auto look(const RandomAddress& at, const Outcome& outcome) const {
     return (*this)(at, outcome);
-  }
-  static std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) {
-    return child_node_key(parent_key, sibling_rank);
   }
 };
 

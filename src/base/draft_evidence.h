@@ -10,9 +10,9 @@ namespace coppice {
 class DraftEvidence {
  public:
   virtual ~DraftEvidence() = default;
-  /// D by TokenTree::source where the host holds it; nullptr where a device does.
+  /// D by TokenTree::candidate where the host holds it; nullptr where a device does.
   virtual const DistributionTable* distributions() const { return nullptr; }
-  /// Row of the device's store that holds D of a TokenTree::source; -1 for none.
+  /// Row of the device's store that holds D of a TokenTree::candidate; -1 for none.
   virtual std::int32_t store_row(std::int32_t /*source*/) const { return -1; }
 };
 

@@ -12,7 +12,7 @@ void throw_failure(const std::string& message) { throw Error(ErrorKind::failure,
 
 namespace {
 
-// Of a valid UTF-8 sequence of two bytes or more.
+// Decodes a valid UTF-8 sequence of two bytes or more.
 char32_t code_point(std::string_view sequence) {
   char32_t code = static_cast<unsigned char>(sequence[0]) & (0xffu >> (sequence.size() + 1));
   for (const char c : sequence.substr(1)) code = code << 6 | (static_cast<unsigned char>(c) & 0x3f);
@@ -39,7 +39,7 @@ std::string shortened(std::string_view text, std::size_t first, std::size_t last
   return printable(text.substr(0, head)) + "..." + printable(text.substr(tail));
 }
 
-// Of a message, whatever it tells of: its place comes first, its remedy last.
+// Longest parts of a message, whatever it tells of: its place comes first, its remedy last.
 constexpr std::size_t longest_head = 1500, longest_tail = 500;
 
 }  // namespace

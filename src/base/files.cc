@@ -135,7 +135,7 @@ void replace(const fs::path& path, const fs::path& place, std::string_view text,
       fail(error);
     }
     if (exists) {
-      // Of another's file the owner may not be ours to set; then its mode alone stays.
+      // The owner of another's file may not be ours to set; then its mode alone stays.
       [[maybe_unused]] const int owned = ::fchown(descriptor, old.st_uid, old.st_gid);
       if (::fchmod(descriptor, old.st_mode & 0777) != 0) fail(errno);
     }

@@ -24,9 +24,10 @@ class Fingerprint {
 /// The number of these bytes alone.
 std::uint64_t fnv1a(std::string_view bytes);
 
-/// Of a model folder: names and sizes of its files, the whole of small ones, and the first and last
-/// 64 KiB of those beyond a mebibyte. Weights of gigabytes are not read through for it. Of a GGUF
-/// file the same without its name. Throws Error(failure) for a folder or file that cannot be read.
+/// Fingerprints a model folder: names and sizes of its files, the whole of small ones, and the
+/// first and last 64 KiB of those beyond a mebibyte. Weights of gigabytes are not read through for
+/// it. Of a GGUF file the same without its name. Throws Error(failure) for a folder or file that
+/// cannot be read.
 std::string fingerprint_of_folder(const std::filesystem::path& folder);
 
 }  // namespace coppice

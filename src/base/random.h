@@ -6,7 +6,7 @@
 //             (..., token id / 4), one word per token          drawing children on a device
 //   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
 //   residual  (seed, sequence, step, node key)                 the token after the last accepted
-//   coupled   (seed, sequence, absolute position, token id)    shared Gumbel noise
+//   coupled   (seed, sequence, epoch and position, token id)   shared Gumbel noise
 //   (kernels/noise.h)
 // The node key names a position by its path of sibling ranks, so it does not depend on the
 // order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011).
@@ -24,9 +24,17 @@ struct StepKey {
   std::uint64_t seed = 0;
   std::uint64_t sequence = 0;
   std::uint64_t step = 0;
-  /// Absolute position of the root's successor (coupled noise), and in its upper half how often the
-  /// text was taken back to a stop text (SequenceState::taken_back).
+  /// Absolute position of the root's successor (coupled noise).
   std::uint64_t position = 0;
+  /// How often the sequence was cut back to tokens whose coupled noise had been used
+  /// (SequenceState::epoch).
+  std::uint64_t epoch = 0;
+
+  /// Addresses the coupled noise of the token after a node of this depth: the position in the lower
+  /// half, the epoch in the upper.
+  constexpr std::uint64_t noise_position(std::uint64_t depth) const {
+    return position + depth + (epoch << 32);
+  }
 };
 
 /// Key of the root, and of the child with the given sibling rank.
@@ -41,8 +49,9 @@ double to_unit(std::uint64_t bits);
 double uniform(RandomStream stream, const StepKey& key, std::uint64_t node_key,
                std::uint64_t index);
 
-/// Uniforms of the coupled stream for tokens first_token, first_token + 1, ... at an absolute
-/// position (kernels/noise.h turns them into noise). first_token is a multiple of 4.
+/// Uniforms of the coupled stream for tokens first_token, first_token + 1, ... at a
+/// StepKey::noise_position() (kernels/noise.h turns them into noise). first_token is a multiple
+/// of 4.
 void coupled_uniforms(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,
                       std::uint64_t first_token, std::span<double> out);
 

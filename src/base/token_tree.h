@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/types.h"
@@ -25,8 +26,12 @@ struct TokenTree {
   std::vector<float> uniform;        ///< number that will judge it; below 0: not known
   std::vector<double> path_prob;     ///< w: product of draft_prob along the path
   std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
-  std::vector<std::int32_t> source;  ///< node id under which the draft evaluated it
-  std::vector<Origin> origin;        ///< model for the root
+  std::vector<std::int32_t>
+      candidate;                   ///< index in the candidate tree, by which the draft evaluated it
+  std::vector<Origin> origin;      ///< model for the root
+  std::vector<std::uint64_t> key;  ///< names its noise by its path of ranks (base/random.h)
+  // Children in drawn order, -1 where there is none:
+  std::vector<std::int32_t> first_child, last_child, next_sibling;
 
   /// Nodes, the root included: rows of the verify pass.
   std::int32_t nodes() const { return static_cast<std::int32_t>(token.size()); }
@@ -37,8 +42,8 @@ struct TokenTree {
   void reset(TokenId root_token);
   /// Room for `nodes` nodes, root included, so that adding does not allocate.
   void reserve(std::int32_t nodes);
-  /// Appends a node and returns its index; source is the index itself. Below 0, `believed` is the
-  /// probability.
+  /// Appends a node and returns its index; `candidate` is the index itself. Below 0, `believed` is
+  /// the probability.
   std::int32_t add(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
                    float probability, double position_value, float believed = -1.0f,
                    float judged_by = -1.0f);
@@ -47,6 +52,12 @@ struct TokenTree {
   /// belief `chance`, the estimate that it is the target's token.
   std::int32_t add_certain(std::int32_t parent_node, TokenId node_token, std::int32_t sibling_rank,
                            double position_value, double chance);
+  /// Sets this to the root of `whole` and these of its nodes, in this order: each behind its
+  /// parent. Siblings that are left out leave no gap in the ranks; candidates are those of `whole`.
+  void assign_part(const TokenTree& whole, std::span<const std::int32_t> nodes);
+
+  /// The child of `node` with this token, -1 if there is none.
+  std::int32_t child_with(std::int32_t node, TokenId wanted) const;
   bool is_certain(std::int32_t node) const {
     return origin[static_cast<std::size_t>(node)] != Origin::model;
   }
@@ -55,9 +66,12 @@ struct TokenTree {
   std::int32_t height() const;
 
   /// Throws Error(failure) that names the first broken invariant: array lengths, parents
-  /// before children, depths, sibling ranks contiguous from 0 and in node order, siblings
+  /// before children, depths, links, sibling ranks contiguous from 0 and in node order, siblings
   /// with distinct tokens, tokens in [0, vocab_size), probabilities in [0, 1].
   void validate(std::int32_t vocab_size) const;
+
+ private:
+  std::vector<std::int32_t> part_node_;  ///< scratch of assign_part(): here, by node of `whole`
 };
 
 }  // namespace coppice

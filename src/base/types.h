@@ -10,11 +10,12 @@ namespace coppice {
 /// A slot of a paged KV pool: page = slot / page_size, offset = slot % page_size.
 using KvSlot = std::int32_t;
 
-/// How children of a tree node are chosen from the draft's distribution.
-enum class ChildDraw {
-  sampled,  ///< without replacement, in drawn order (recursive rejection)
-  top,      ///< most probable first (target temperature 0)
-  coupled,  ///< largest log D + shared Gumbel noise first (coupled acceptance)
+/// How a tree is verified, and how its children are drawn to suit: the draft and the target use
+/// the same rule, but for children that are drawn as under `greedy` where any tree is exact.
+enum class AcceptanceRule : std::int32_t {
+  rejection,  ///< recursive rejection; children are sampled without replacement, in drawn order
+  greedy,     ///< the target's argmax (temperature 0); children are the draft's most probable
+  coupled,    ///< shared Gumbel noise G of a position and token: largest log D + G, log T + G
 };
 
 /// Who proposed a tree's node.

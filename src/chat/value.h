@@ -126,9 +126,9 @@ class Value {
   }
 
   bool as_bool() const { return std::get<bool>(data_); }
-  /// Of a bool or an int.
+  /// Returns the value of a bool or an int.
   std::int64_t as_int() const { return is_bool() ? as_bool() : std::get<std::int64_t>(data_); }
-  /// Of any number.
+  /// Returns the value of any number.
   double as_double() const {
     return is_float() ? std::get<double>(data_) : static_cast<double>(as_int());
   }

@@ -11,7 +11,7 @@ namespace {
 // The one argument of a test that compares.
 const Value& other(const Arguments& given) { return Bound(given, "a test", {""}, 1)[0]; }
 
-// Of a test without arguments.
+// Makes a test without arguments.
 template <auto holds>
 bool plain(Interpreter&, const Value& value, const Arguments& given) {
   static_cast<void>(Bound(given, "a test"));

@@ -16,7 +16,7 @@
 namespace coppice::cli {
 namespace {
 
-/// Of an audit that found nothing, but would not have seen enough.
+/// Exit code of an audit that found nothing, but would not have seen enough.
 constexpr int undecided_exit = 3;
 
 /// What is tested where no policy was named.

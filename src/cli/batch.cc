@@ -53,7 +53,7 @@ std::string text_of(const po::variable_value& value) {
   return Json(value.as<std::vector<std::string>>()).dump();
 }
 
-/// Of the models and of all options but those that change no text.
+/// Fingerprints the models and all options but those that change no text.
 Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions& engine) {
   const std::vector<std::string> no_matter = {
       "batch",     "cost-table",    "draft",  "format",   "gpu-memory-fraction",

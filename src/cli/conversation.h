@@ -29,7 +29,7 @@ class Conversation {
   /// The same of a list that is parsed.
   void add_list(const chat::Value& list, const std::string& where);
   void add(const chat::Value& message) { messages_.push_back(message); }
-  /// Of at least one message.
+  /// Removes the last of at least one message.
   chat::Value remove_last();
   /// Whether anything was said and answered since clear().
   bool has_turn() const { return messages_.size() >= (system_.empty() ? 2U : 3U); }

@@ -12,7 +12,7 @@
 
 namespace coppice::cli {
 
-/// Of the host's memory, but for the passes' smaller scratch space.
+/// Parts of the host's memory, but for the passes' smaller scratch space.
 struct HostMemory {
   std::int64_t target_weights = 0, draft_weights = 0, kv = 0, rotary = 0, logits = 0;  ///< bytes
   std::int64_t available = 0;
@@ -29,7 +29,7 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device);
 std::string pair_problem(const EngineOptions& options);
 
 nlohmann::ordered_json machine_json();
-/// Of a folder that cannot be read, too: why.
+/// Describes a model folder; one that cannot be read, too: why.
 nlohmann::ordered_json model_json(const std::filesystem::path& dir, DType kv_dtype);
 nlohmann::ordered_json to_json(const HostMemory& memory);
 nlohmann::ordered_json to_json(const MemoryPlan& plan);

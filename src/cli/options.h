@@ -63,7 +63,7 @@ struct CommandHelp {
   std::string usage;
   po::options_description options;
 };
-/// Of a command that takes the words after its name.
+/// Returns the help of a command that takes the words after its name.
 CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments));
 
 po::options_description model_options();

@@ -22,7 +22,8 @@ struct Translation {
   std::string_view option;  ///< ours that comes nearest; "" if there is none
   std::string_view remark;  ///< how they differ; without an option: why there is none
 };
-/// Of a name that nobody is known to use: an option and a remark of "".
+/// Translates another program's name. For a name that nobody is known to use: an option and a
+/// remark of "".
 Translation translated(std::string_view typed);
 
 }  // namespace coppice::cli

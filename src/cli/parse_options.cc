@@ -106,7 +106,7 @@ const po::option_description* find(const po::options_description& all, const std
     }
   }
   const bool one_dash = !typed.starts_with("--") && typed.size() > 3;
-  // Of a letter or two anything is near.
+  // Anything is near to a letter or two.
   const bool short_name = typed.find_first_not_of('-') + 2 >= typed.size();
   const std::string meant = short_name ? "" : nearest((one_dash ? "-" : "") + typed, known);
   const std::string unknown = cat("option ", quote(typed), " is unknown");

@@ -179,7 +179,7 @@ int replay(const std::vector<std::string>& arguments) {
                                        cpu::usable_threads()));
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
-      // Of several combinations some may be refused; the rest stands.
+      // Some of several combinations may be refused; the rest stands.
       if (std::find(refused.begin(), refused.end(), error.what()) == refused.end()) {
         refused.emplace_back(error.what());
       }

@@ -143,7 +143,7 @@ StudyCommand study_command(const po::variables_map& values) {
   request.prompts = study::spread(all_prompts, limit);
   request.spare = study::left_out(all_prompts, request.prompts);
 
-  // Of the largest tree that any cell grows.
+  // The size of the largest tree that any cell grows.
   std::int32_t largest = 0;
   bool speculates = false;
   for (const study::Cell& cell : request.cells) {

@@ -78,7 +78,7 @@ class InterruptWatch {
   std::stop_source source_;
   std::thread thread_;
 };
-/// Of a command that Ctrl-C ended early.
+/// Exit code of a command that Ctrl-C ended early.
 inline constexpr int interrupted_exit = 130;
 
 /// A line for whoever runs the command, on standard error: "coppice: " and printable() text.

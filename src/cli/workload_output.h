@@ -22,7 +22,7 @@ struct WorkloadFigures {
   std::vector<std::pair<std::string, workload::Reads>> of_trees;
   std::optional<workload::Plan> plan;  ///< none for speculation
   workload::PlanReads plan_reads;
-  // Of the engine, if there was one:
+  // Figures of the engine, if there was one:
   std::optional<workload::ReplayReport> replay;
   bool sharing = true;
   double kv_bytes = 0.0;  ///< of a token, in the target

@@ -31,14 +31,14 @@ const CostTable* EngineAccess::find_costs(double budget_seconds, const std::stop
   return impl_.find_costs(stop);
 }
 
-SequenceState EngineAccess::new_text(std::span<const TokenId> prompt) const {
-  SequenceState text = impl_.new_text();
-  impl_.append_prompt(text, prompt);
-  return text;
+SequenceState EngineAccess::new_state(std::span<const TokenId> prompt) const {
+  SequenceState sequence = impl_.new_state();
+  impl_.append_prompt(sequence, prompt);
+  return sequence;
 }
 
-Generation EngineAccess::generate(SequenceState& text, const GenerateOptions& options) {
-  return decode(impl_, text, options);
+Generation EngineAccess::generate(SequenceState& sequence, const GenerateOptions& options) {
+  return decode(impl_, sequence, options);
 }
 
 EngineAccess::Turn EngineAccess::turn() {
@@ -64,8 +64,8 @@ StepObserver EngineAccess::observe(StepObserver observer) {
 
 bool EngineAccess::judges_on_device() const { return impl_.sampler != nullptr; }
 
-EngineAccess::RuleMaker EngineAccess::judge_by(RuleMaker rule) {
-  return std::exchange(impl_.other_rule, std::move(rule));
+EngineAccess::VerifierMaker EngineAccess::judge_by(VerifierMaker maker) {
+  return std::exchange(impl_.other_verifier, std::move(maker));
 }
 
 void EngineAccess::plant(PassFault fault) { impl_.target_runner->plant(fault); }

@@ -18,22 +18,22 @@
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
 #include "sizing/cost_table.h"
-#include "verify/acceptance.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
 /// Faults of the engine's own, for tests that must notice.
 enum class EngineFault {
   none,
-  twins_grow_together,           ///< texts of equal noise share the common heap
-  copies_counted_once,           ///< plans of text by text take what texts share for read once
-  hit_counted_twice,             ///< what a waiting text finds is added to what it had found before
-  preempted_noise_is_reused,     ///< a preempted text's steps are counted from 0 again
-  shared_steps_are_not_learned,  ///< learning from steps of several texts throws
+  twins_grow_together,  ///< sequences of equal noise share the common heap
+  copies_counted_once,  ///< plans by sequence take what sequences share for read once
+  hit_counted_twice,    ///< what a waiting sequence finds is added to what it had found before
+  preempted_noise_is_reused,     ///< a preempted sequence's steps are counted from 0 again
+  shared_steps_are_not_learned,  ///< learning from steps of several sequences throws
   looks_under_rejection,         ///< sizes by costs drop children that were drawn, looked at
-  preempted_as_it_ends,          ///< others take, once, what a text has that has just ended
+  preempted_as_it_ends,          ///< others take, once, what a sequence has that has just ended
 };
 
 /// The wall clock, but that it stands still while the engine loads and measures costs.
@@ -41,7 +41,7 @@ inline double working_seconds(const Engine& engine) {
   return now_seconds() - engine.load_seconds();
 }
 
-/// Of an engine that outlives it.
+/// Internal access to an Engine, which must outlive it.
 class EngineAccess {
  public:
   explicit EngineAccess(Engine& engine) : impl_(impl(engine)) {}
@@ -60,10 +60,10 @@ class EngineAccess {
   /// nullptr if there are too few free KV slots to measure in, or if `stop` ended the measurement.
   const CostTable* find_costs(double budget_seconds, const std::stop_token& stop = {});
 
-  /// A text that frees its KV when it dies. Throws Error(usage) as Sequence::generate() does.
-  SequenceState new_text(std::span<const TokenId> prompt) const;
-  /// Goes on with a text; `options` are checked.
-  Generation generate(SequenceState& text, const GenerateOptions& options);
+  /// A sequence that frees its KV when it dies. Throws Error(usage) as Sequence::generate() does.
+  SequenceState new_state(std::span<const TokenId> prompt) const;
+  /// Goes on with a sequence; `options` are checked.
+  Generation generate(SequenceState& sequence, const GenerateOptions& options);
 
   /// The engine's runners, for plain passes and drafted steps. It does nothing else meanwhile.
   struct Turn {
@@ -73,7 +73,8 @@ class EngineAccess {
     DraftRunner* draft;  ///< null without a draft
   };
   Turn turn();
-  /// Has later passes of the target read what texts share once for each of them, for comparison.
+  /// Has later passes of the target read what sequences share once for each of them, for
+  /// comparison.
   void read_by_text(bool by_text);
   /// Has later passes of the target divide their attention so, for comparison.
   void divide(AttentionDivision division);
@@ -84,11 +85,11 @@ class EngineAccess {
   StepObserver observe(StepObserver observer);
 
   // Planted faults.
-  using RuleMaker = std::function<std::unique_ptr<AcceptanceRule>()>;
+  using VerifierMaker = std::function<std::unique_ptr<Verifier>()>;
   bool judges_on_device() const;
   /// Judges by another rule than the options say, on the host; an empty maker: as they say.
   /// Returns the former one.
-  RuleMaker judge_by(RuleMaker rule);
+  VerifierMaker judge_by(VerifierMaker maker);
   void plant(PassFault fault);
   void plant(DrawingFault fault);  ///< for engines with a draft
   void plant(DeviceFault fault);   ///< for devices that judge

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/opening_order.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
@@ -18,10 +18,10 @@ namespace coppice {
 namespace {
 
 constexpr std::int32_t most_samples = 1 << 20;
-/// Texts open beside those that may run, of which the scheduler lets in what shares most.
-constexpr std::int32_t waiting_texts = 64;
+/// Sequences open besides those that may run, of which the scheduler lets in what shares most.
+constexpr std::int32_t waiting_sequences = 64;
 
-/// Opens texts as room comes and gathers what becomes of them.
+/// Opens sequences as room comes and gathers what becomes of them.
 class Batch {
  public:
   Batch(Engine::Impl& engine, std::span<const Request> requests, const OutcomeCallback& finished,
@@ -31,7 +31,7 @@ class Batch {
         finished_(finished),
         stop_(stop),
         most_(static_cast<std::size_t>(engine.options.max_sequences +
-                                       (engine.options.prefix_cache ? waiting_texts : 0))),
+                                       (engine.options.prefix_cache ? waiting_sequences : 0))),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
         order_(order_of(engine, requests)),
@@ -41,12 +41,12 @@ class Batch {
   std::vector<Outcome> write() {
     open_more();
     while (!stop_.stop_requested()) {
-      TextRun* const run = call_->next();
+      RunningSequence* const run = call_->next();
       if (run == nullptr) break;
-      if (call_->hand_on(*run)) continue;
-      const auto text = std::find_if(texts_.begin(), texts_.end(),
-                                     [&](const Text& t) { return &t.open->run() == run; });
-      finish(text);
+      if (call_->deliver(*run)) continue;
+      const auto one = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                    [&](const InFlight& each) { return &each.open->run() == run; });
+      finish(one);
       open_more();
     }
     if (stop_.stop_requested()) stop_all();
@@ -59,10 +59,10 @@ class Batch {
     void operator()() const { call.stop(); }
   };
 
-  struct Text {
+  struct InFlight {
     std::size_t request;
     std::int32_t sample;
-    std::unique_ptr<OpenText> open;
+    std::unique_ptr<OpenSequence> open;
   };
 
   static void check_samples(const Request& request) {
@@ -105,7 +105,7 @@ class Batch {
 
   // Until as many are open as may run or wait, or none is left.
   void open_more() {
-    while (texts_.size() < most_ && next_ < order_.size() && !stop_.stop_requested()) {
+    while (in_flight_.size() < most_ && next_ < order_.size() && !stop_.stop_requested()) {
       if (sample_ == 0 && !begin(order_[next_])) {
         ++next_;
         continue;
@@ -120,7 +120,7 @@ class Batch {
       } catch (...) {
         fail(request);
       }
-      if (ended) finish(std::prev(texts_.end()));
+      if (ended) finish(std::prev(in_flight_.end()));
       if (!opened) done(request);
     }
   }
@@ -163,29 +163,29 @@ class Batch {
     }
     std::vector<TokenId> encoded;
     if (request.tokens.empty()) encoded = tokens_of(*sequence, request.prompt, options);
-    texts_.push_back(
+    in_flight_.push_back(
         {index, sample,
-         std::make_unique<OpenText>(sequence, request.tokens.empty() ? encoded : request.tokens,
-                                    options, std::move(callback), stop_)});
-    TextRun& run = texts_.back().open->run();
+         std::make_unique<OpenSequence>(sequence, request.tokens.empty() ? encoded : request.tokens,
+                                        options, std::move(callback), stop_)});
+    RunningSequence& run = in_flight_.back().open->run();
     if (run.ended()) return true;
     try {
       call_->add(run);
     } catch (...) {
-      texts_.pop_back();
+      in_flight_.pop_back();
       throw;
     }
     return false;
   }
 
-  void finish(std::list<Text>::iterator text) {
-    const std::size_t request = text->request;
+  void finish(std::list<InFlight>::iterator one) {
+    const std::size_t request = one->request;
     try {
-      outcomes_[request].samples[static_cast<std::size_t>(text->sample)] = text->open->finish();
+      outcomes_[request].samples[static_cast<std::size_t>(one->sample)] = one->open->finish();
     } catch (...) {
       fail(request);
     }
-    texts_.erase(text);
+    in_flight_.erase(one);
     done(request);
   }
 
@@ -194,14 +194,14 @@ class Batch {
   void stop_all() {
     on_stop_.reset();
     call_.reset();  // waits for the step at hand
-    while (!texts_.empty()) {
-      TextRun& run = texts_.front().open->run();
+    while (!in_flight_.empty()) {
+      RunningSequence& run = in_flight_.front().open->run();
       if (run.ended()) {
         run.note_failure([&] { run.call_back(); });
       } else {
         run.end_between_steps(FinishReason::cancelled);
       }
-      finish(texts_.begin());
+      finish(in_flight_.begin());
     }
     while (next_ < order_.size()) {
       if (sample_ == 0 && !begin(order_[next_])) {
@@ -216,7 +216,7 @@ class Batch {
     }
   }
 
-  // Of the failure that is being handled.
+  // Records the exception being handled as the request's error.
   void fail(std::size_t request) {
     Outcome& outcome = outcomes_[request];
     if (!outcome.error) outcome.error = in_words(std::current_exception());
@@ -230,15 +230,15 @@ class Batch {
   const std::span<const Request> requests_;
   const OutcomeCallback& finished_;
   const std::stop_token& stop_;
-  const std::size_t most_;  ///< texts open
+  const std::size_t most_;  ///< sequences open
   std::vector<Outcome> outcomes_;
   std::vector<std::int32_t> left_;               ///< samples of each request that have not ended
   std::map<const Sequence*, std::size_t> used_;  ///< sequences, by which request
   const std::vector<std::size_t> order_;         ///< in which requests are opened
   std::size_t next_ = 0;                         ///< place in it of the next one,
   std::int32_t sample_ = 0;                      ///< and its sample
-  std::list<Text> texts_;                        ///< open
-  std::optional<Call> call_;                     ///< ends before its texts
+  std::list<InFlight> in_flight_;                ///< open
+  std::optional<Call> call_;                     ///< ends before its sequences
   std::optional<std::stop_callback<StopCall>> on_stop_;
 };
 

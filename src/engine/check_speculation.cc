@@ -37,7 +37,7 @@ void check_paths(const char* what, const std::vector<RankPath>& paths) {
   const TreeShape shape(paths);  // throws
 }
 
-// Of what is not checked for all policies.
+// Checks what concerns one policy alone; this one has nothing.
 template <typename Policy>
 void check_values(const Policy&) {}
 
@@ -154,7 +154,7 @@ void check_speculation(const GenerateOptions& options) {
   std::visit([](const auto& asked) { check_values(asked); }, options.speculation);
   check_fits(options.speculation, largest_tree_size);
   if (needs_any_tree_exact(options.speculation)) {
-    require_any_tree_exact(cat("policy ", name_of(options.speculation)), child_draw(options));
+    require_any_tree_exact(cat("policy ", name_of(options.speculation)), drawing_rule(options));
   }
 }
 
@@ -193,12 +193,12 @@ Acceptance settled_acceptance(const GenerateOptions& options) {
              : Acceptance::rejection;
 }
 
-ChildDraw child_draw(const GenerateOptions& options) {
+AcceptanceRule drawing_rule(const GenerateOptions& options) {
   if (options.sampling.temperature == 0.0) {
-    return options.sampled_children ? ChildDraw::sampled : ChildDraw::top;
+    return options.sampled_children ? AcceptanceRule::rejection : AcceptanceRule::greedy;
   }
-  return settled_acceptance(options) == Acceptance::coupled ? ChildDraw::coupled
-                                                            : ChildDraw::sampled;
+  return settled_acceptance(options) == Acceptance::coupled ? AcceptanceRule::coupled
+                                                            : AcceptanceRule::rejection;
 }
 
 double first_draft_temperature(const GenerateOptions& options) {

@@ -1,4 +1,4 @@
-// What may be asked of trees, before any text is looked at.
+// What may be asked of trees, before any sequence is looked at.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ bool needs_any_tree_exact(const Speculation& speculation);
 Acceptance settled_acceptance(const GenerateOptions& options);
 
 /// How a request has its children drawn: what keeps its acceptance rule exact.
-ChildDraw child_draw(const GenerateOptions& options);
+AcceptanceRule drawing_rule(const GenerateOptions& options);
 
 /// Draft temperature at target temperature 0: there the draft's distribution only ranks and
 /// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").

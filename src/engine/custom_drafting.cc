@@ -8,14 +8,13 @@
 
 #include "base/error.h"
 #include "drafting/any_tree.h"
-#include "drafting/tree_part.h"
 
 namespace coppice {
 namespace {
 
 class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
  public:
-  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, ChildDraw draw)
+  CustomDraftPolicy(std::string name, std::unique_ptr<CustomPolicy> policy, AcceptanceRule draw)
       : name_(std::move(name)), policy_(std::move(policy)), draw_(draw) {}
   std::string name() const override { return name_; }
 
@@ -24,24 +23,24 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
     state_.assign(1, Node{});
     kept_ = evaluated_ = 0;
     failure_ = nullptr;
-    if (wanted_.empty()) return;
+    if (frontier_.empty()) return;
     ask("begin()", [&] {
-      if (!policy_->begin(*this)) wanted_.clear();
+      if (!policy_->begin(*this)) frontier_.clear();
     });
   }
 
   void take(DraftSource& source) override {
-    for (const std::int32_t node : wanted_) {
+    for (const std::int32_t node : frontier_) {
       state_[static_cast<std::size_t>(node)].evaluated = true;
       if (node != 0) ++evaluated_;
     }
     std::vector<std::int32_t> next;
     source_ = &source;
-    ask("grow()", [&] { next = policy_->grow(*this, wanted_); });
+    ask("grow()", [&] { next = policy_->grow(*this, frontier_); });
     std::sort(next.begin(), next.end());
     check_wanted(next);
-    wanted_ = std::move(next);
-    if (wanted_.empty() && kept_ > limits_.max_size) {
+    frontier_ = std::move(next);
+    if (frontier_.empty() && kept_ > limits_.max_size) {
       refuse(cat("grow() left ", kept_, " nodes in the tree, which holds at most ",
                  limits_.max_size, "; keep() fewer"));
     }
@@ -49,10 +48,10 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
 
   void finish(TokenTree& tree) override {
     stay_.clear();
-    for (std::int32_t node = 1; node < arena_.nodes(); ++node) {
+    for (std::int32_t node = 1; node < candidates_.nodes(); ++node) {
       if (state_[static_cast<std::size_t>(node)].kept) stay_.push_back(node);
     }
-    part_.copy(arena_, stay_, tree);
+    tree.assign_part(candidates_, stay_);
   }
 
  private:
@@ -68,19 +67,19 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
   std::int32_t max_size() const override { return limits_.max_size; }
   std::int32_t max_depth() const override { return limits_.max_depth; }
   std::int32_t room() const override { return std::max(0, limits_.max_size - kept_); }
-  bool any_tree_is_exact() const override { return draw_ != ChildDraw::sampled; }
-  std::int32_t nodes() const override { return arena_.nodes(); }
+  bool any_tree_is_exact() const override { return draw_ != AcceptanceRule::rejection; }
+  std::int32_t nodes() const override { return candidates_.nodes(); }
 
   DraftNode node(std::int32_t node) const override {
     return guarded(asked_, [&] {
       require_node("node", node);
       const auto i = static_cast<std::size_t>(node);
-      return DraftNode{arena_.token[i],
-                       arena_.parent[i],
-                       arena_.depth[i],
-                       arena_.rank[i],
-                       static_cast<double>(arena_.draft_prob[i]),
-                       arena_.path_prob[i]};
+      return DraftNode{candidates_.token[i],
+                       candidates_.parent[i],
+                       candidates_.depth[i],
+                       candidates_.rank[i],
+                       static_cast<double>(candidates_.draft_prob[i]),
+                       candidates_.path_prob[i]};
     });
   }
 
@@ -138,9 +137,9 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
   }
 
   void require_node(const char* call, std::int32_t node) const {
-    if (node < 0 || node >= arena_.nodes()) {
+    if (node < 0 || node >= candidates_.nodes()) {
       refuse(cat(call, ": there is no node ", node, "; nodes go from 0 (the root) to ",
-                 arena_.nodes() - 1));
+                 candidates_.nodes() - 1));
     }
     if (!state_[static_cast<std::size_t>(node)].kept) {
       refuse(cat(call, ": node ", node, " was dropped by keep(); use nodes that were kept"));
@@ -158,8 +157,8 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
                    state_[i].evaluated ? " is evaluated already" : " stands twice in the list",
                    "; return every node once"));
       }
-      if (arena_.depth[i] >= limits_.max_depth) {
-        refuse(cat(call, ": node ", node, " has depth ", arena_.depth[i],
+      if (candidates_.depth[i] >= limits_.max_depth) {
+        refuse(cat(call, ": node ", node, " has depth ", candidates_.depth[i],
                    ", the deepest that is allowed; its children would be too deep"));
       }
     }
@@ -185,21 +184,22 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
       refuse(cat("draw: node ", node, " is not evaluated; return it from grow() before"));
     }
     if (state_[i].exhausted) return std::nullopt;
-    if (arena_.size() >= most_drawn()) {
-      refuse(cat("draw: ", arena_.size(), " nodes are drawn, at most ", most_drawn(),
+    if (candidates_.size() >= most_drawn()) {
+      refuse(cat("draw: ", candidates_.size(), " nodes are drawn, at most ", most_drawn(),
                  " may be; ask room() before"));
     }
-    const auto drawn = source_->child(arena_, node, state_[i].drawn);
+    const auto drawn = source_->child(candidates_, node, state_[i].drawn);
     if (!drawn) {
       state_[i].exhausted = true;
       return std::nullopt;
     }
     // DySpec, eq. 11, held below what came before.
     const double left = std::max(0.0, 1.0 - state_[i].mass);
-    const double value = std::min(state_[i].value, arena_.path_prob[i] * left);
+    const double value = std::min(state_[i].value, candidates_.path_prob[i] * left);
     Node child;
     child.value = value;
-    const std::int32_t added = arena_.add(node, drawn->token, state_[i].drawn, drawn->prob, value);
+    const std::int32_t added =
+        candidates_.add(node, drawn->token, state_[i].drawn, drawn->prob, value);
     state_.push_back(child);
     Node& parent = state_[i];
     ++parent.drawn;
@@ -218,7 +218,7 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
       stays_[static_cast<std::size_t>(node)] = 1;
     }
     for (const std::int32_t node : nodes) {
-      const std::int32_t parent = arena_.parent[static_cast<std::size_t>(node)];
+      const std::int32_t parent = candidates_.parent[static_cast<std::size_t>(node)];
       if (parent >= 0 && stays_[static_cast<std::size_t>(parent)] == 0) {
         refuse(cat("keep: node ", node, " is to stay and its parent ", parent,
                    " is not; name parents too"));
@@ -237,22 +237,21 @@ class CustomDraftPolicy final : public DraftPolicy, private GrowingTree {
 
   const std::string name_;
   const std::unique_ptr<CustomPolicy> policy_;
-  const ChildDraw draw_;
+  const AcceptanceRule draw_;
   bool asked_ = false;             // whether the policy is at work
   DraftSource* source_ = nullptr;  // while it may draw
-  std::vector<Node> state_;        // by arena node
+  std::vector<Node> state_;        // by candidate
   std::int32_t kept_ = 0;          // nodes in the tree, the root not counted
   std::int32_t evaluated_ = 0;     // of these
   mutable std::exception_ptr failure_;
   std::vector<std::int32_t> dropped_, stay_;
   std::vector<char> stays_;
-  TreePart part_;
 };
 
 }  // namespace
 
 std::unique_ptr<DraftPolicy> adapt_policy(std::string name, std::unique_ptr<CustomPolicy> policy,
-                                          ChildDraw draw) {
+                                          AcceptanceRule draw) {
   return std::make_unique<CustomDraftPolicy>(std::move(name), std::move(policy), draw);
 }
 

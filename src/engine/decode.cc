@@ -6,58 +6,58 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "engine/running_sequence.h"
 #include "engine/scheduler.h"
 #include "engine/step.h"
-#include "engine/text_run.h"
 
 namespace coppice {
 
 Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
                   const PieceCallback& callback) {
   const SettledRequest request(engine, options);
-  TextRun text(engine, state, request, callback);
+  RunningSequence sequence(engine, state, request, callback);
   const double start = now_seconds();
-  write_to_end(*engine.scheduler, text);
-  if (text.failure) std::rethrow_exception(text.failure);
-  return text.finish(request.planning_seconds + now_seconds() - start);
+  write_to_end(*engine.scheduler, sequence);
+  if (sequence.failure) std::rethrow_exception(sequence.failure);
+  return sequence.finish(request.planning_seconds + now_seconds() - start);
 }
 
 JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
                             const GenerateOptions& options) {
   const SettledRequest request(engine, options);
   const PieceCallback no_callback;
-  TextRun text(engine, state, request, no_callback);
+  RunningSequence sequence(engine, state, request, no_callback);
   const std::lock_guard lock(engine.mutex);
   const DeviceScope scope(*engine.device);
   const std::int32_t wanted = state.length() + engine.options.max_tree_size;
-  engine.forest->evict({wanted, wanted});
+  engine.cache->evict({wanted, wanted});
   if (!engine.target_runner->prefill(state)) {
     throw_failure("tree: too few KV slots for the prompt; raise kv_tokens (--kv-tokens)");
   }
-  DraftOutlook::Batch alone;
+  DraftStartPolicy::Batch alone;
   DraftGaps gaps;
-  text.join(alone, gaps);
-  while (std::optional<DraftPrompt> prompt = text.draft_prompt(alone, gaps)) {
+  sequence.join(alone, gaps);
+  while (std::optional<DraftPrompt> prompt = sequence.draft_prompt(alone, gaps)) {
     engine.draft_runner->prefill({&*prompt, 1});
-    text.take_pass(*prompt, 0.0, 0.0);
+    sequence.take_pass(*prompt, 0.0, 0.0);
   }
-  const std::int64_t passes_of_prompt = text.account.draft_passes;
-  TextRun* const texts = &text;
+  const std::int64_t passes_of_prompt = sequence.account.draft_passes;
+  RunningSequence* const sequences = &sequence;
   StepPlan plan;
-  plan_step(engine, {&texts, 1}, plan);
+  plan_step(engine, {&sequences, 1}, plan);
   const std::unique_ptr<TreeJudge> judge = engine.make_judge();
   Step step(engine, *judge, plan);
   step.grow();
   if (plan.short_of_slots || !step.judge()) {
     throw_failure("tree: too few KV slots for the tree; raise kv_tokens (--kv-tokens)");
   }
-  if (text.failure) std::rethrow_exception(text.failure);
-  const TokenTree& tree = text.tree;
-  const std::vector<std::int32_t>& path = text.verdict.path;
+  if (sequence.failure) std::rethrow_exception(sequence.failure);
+  const TokenTree& tree = sequence.tree;
+  const std::vector<std::int32_t>& path = sequence.verdict.path;
   JudgedTree judged;
   judged.acceptance = request.options.acceptance;
-  judged.bonus = text.verdict.bonus;
-  judged.draft_passes = text.account.draft_passes - passes_of_prompt;
+  judged.bonus = sequence.verdict.bonus;
+  judged.draft_passes = sequence.account.draft_passes - passes_of_prompt;
   for (std::size_t n = 0; n < tree.token.size(); ++n) {
     TreeNode node;
     node.token = tree.token[n];

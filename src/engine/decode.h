@@ -1,11 +1,11 @@
-// From options to a text.
+// From options to a finished text.
 #pragma once
 
 #include "engine/engine_impl.h"
 
 namespace coppice {
 
-/// Goes on with `state`, which holds the text so far, the prompt appended.
+/// Goes on with `state`, which holds the sequence so far, the prompt appended.
 Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
                   const PieceCallback& callback = {});
 /// One step's tree, judged; nothing is committed.

@@ -11,7 +11,7 @@
 #include "engine/decode.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
 #include "models/gguf/gguf_file.h"
@@ -143,7 +143,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
         impl->sampler ? make_device_draft_sampling(*impl->sampler, batch_rows(options))
                       : make_host_draft_sampling(config.vocab_size, draft_vocab, *impl->noise));
   }
-  impl->forest = std::make_unique<KvForest>(*impl->target.pool, impl->draft.pool.get());
+  impl->cache = std::make_unique<PrefixCache>(*impl->target.pool, impl->draft.pool.get());
   impl->load_seconds = now_seconds() - start;
   return impl;
 }
@@ -205,7 +205,7 @@ JudgedTree Engine::judge_tree(std::string_view prompt, const GenerateOptions& op
 JudgedTree Engine::judge_tree(std::span<const TokenId> prompt, const GenerateOptions& options) {
   return in_words("judge_tree", [&] {
     impl_->check(options);
-    SequenceState state = impl_->new_text();
+    SequenceState state = impl_->new_state();
     impl_->append_prompt(state, prompt);
     return judge_first_tree(*impl_, state, options);
   });

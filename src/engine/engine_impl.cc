@@ -17,7 +17,7 @@
 namespace coppice {
 namespace {
 
-// What gives a text all of the context that the model allows; "" if it has that.
+// What gives a sequence all of the context that the model allows; "" if it has that.
 std::string longer_context(const Model& model) {
   const std::int32_t most = model.config().context_length;
   if (model.max_positions() >= most) return "";
@@ -54,12 +54,12 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   };
   if (costs && !costs->cut) return &*costs;
   // What nobody uses makes room: for a better one only if that is enough.
-  const KvForest::Slots wanted{slots_to_measure_all(target, rows),
-                               slots_to_measure_all(drafting, rows)};
-  const KvForest::Slots idle = forest->counts().evictable;
+  const PrefixCache::Slots wanted{slots_to_measure_all(target, rows),
+                                  slots_to_measure_all(drafting, rows)};
+  const PrefixCache::Slots idle = cache->counts().evictable;
   const bool enough = target.pool->free_slots() + idle.target >= wanted.target &&
                       drafting.pool->free_slots() + idle.draft >= wanted.draft;
-  if (!costs || enough) forest->evict(wanted);
+  if (!costs || enough) cache->evict(wanted);
   if (are_found()) return &*costs;
   const double start = now_seconds();
   std::optional<CostTable> found;
@@ -93,7 +93,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
     tells = options.progress && !told_of_costs.exchange(true);
     tell(0.0);
     if (are_found()) return &*costs;
-    // The listener's texts may have taken the memory.
+    // The listener's sequences may have taken the memory.
     if (!can_measure(target, drafting)) return costs ? &*costs : nullptr;
     found = measure_costs(target, drafting, drawing, rows, SizingConstants::budget_seconds, stop);
     if (!found) {
@@ -111,16 +111,16 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   return &*costs;
 }
 
-JointSizes& Engine::Impl::sizes_among_others() {
-  if (!joint_sizes) joint_sizes.emplace(*costs, costs_are_saved ? nullptr : &correction);
-  return *joint_sizes;
+BatchSizer& Engine::Impl::sizes_among_others() {
+  if (!batch_sizer) batch_sizer.emplace(*costs, costs_are_saved ? nullptr : &correction);
+  return *batch_sizer;
 }
 
 std::unique_ptr<TreeJudge> Engine::Impl::make_judge() {
-  if (other_rule) {
+  if (other_verifier) {
     if (sampler)
       throw_failure("planted rules read distributions on the host; this device has none");
-    return make_host_judge(*target_runner, other_rule());
+    return make_host_judge(*target_runner, other_verifier());
   }
   return sampler ? make_device_judge(*target_runner, *sampler)
                  : make_host_judge(*target_runner, *noise);
@@ -162,7 +162,7 @@ void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> 
   if (prompt.empty() && state.tokens.empty()) {
     throw_usage("prompt: it holds no tokens; give at least one");
   }
-  if (prompt.empty()) return;  // if there is no room, the text ends at once and says why
+  if (prompt.empty()) return;  // if there is no room, the sequence ends at once and says why
   for (const TokenId token : prompt) {
     if (token < 0 || token >= config.vocab_size) {
       throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",

@@ -23,20 +23,20 @@
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
-#include "models/kv/kv_forest.h"
+#include "models/kv/prefix_cache.h"
 #include "models/loaded_model.h"
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "models/tokenizer/tokenizer.h"
+#include "sizing/batch_sizer.h"
 #include "sizing/cost_correction.h"
 #include "sizing/cost_measurement.h"
 #include "sizing/cost_table.h"
-#include "sizing/draft_outlook.h"
-#include "sizing/joint_sizes.h"
+#include "sizing/draft_start_policy.h"
 #include "sizing/rule_choice.h"
-#include "verify/acceptance.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
+#include "verify/verifier.h"
 
 namespace coppice {
 
@@ -47,9 +47,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   ~Impl();
 
   EngineOptions options;
-  std::unique_ptr<Device> device;    ///< of both models
-  LoadedModel target, draft;         ///< draft.model is null for plain decoding only
-  std::unique_ptr<KvForest> forest;  ///< what texts share of both models' KV
+  std::unique_ptr<Device> device;      ///< of both models
+  LoadedModel target, draft;           ///< draft.model is null for plain decoding only
+  std::unique_ptr<PrefixCache> cache;  ///< what sequences share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;
   std::string no_tokenizer;                ///< why there is none
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
@@ -57,30 +57,30 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::unique_ptr<NoiseCache> noise;
   std::unique_ptr<DraftRunner> draft_runner;
   std::optional<CostTable> costs;
-  CostCorrection correction;              ///< of these costs, by the clock, over all texts
-  std::optional<JointSizes> joint_sizes;  ///< by these, once texts have shared a step
+  CostCorrection correction;              ///< of these costs, by the clock, over all sequences
+  std::optional<BatchSizer> batch_sizer;  ///< by these, once sequences have shared a step
   std::int64_t steps = 0;                 ///< that were planned
-  /// What texts have said of the acceptance rules, by policy and tenths of temperature.
+  /// Measured speed of each acceptance rule, by policy and tenths of temperature.
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
-  std::map<std::int64_t, PairSharpness> sharpness;
+  std::map<std::int64_t, PairInverseTemperature> inverse_temperatures;
   /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
-  std::map<std::tuple<std::size_t, ChildDraw, std::int64_t>, DraftOutlook> outlooks;
+  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftStartPolicy> draft_starts;
   /// How often what was looked up was right, by tenths of temperature.
   std::map<std::int64_t, LookupCalibration> lookups;
-  AnswerIndex answers;  ///< of texts with Lookup::engine
+  AnswerIndex answers;  ///< of sequences with Lookup::engine
   SequoiaTrees sequoia_trees;
   /// In a cost table file: sizes must then repeat themselves. As it is loaded, it stays.
   bool costs_are_saved = false;
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
-  std::function<std::unique_ptr<AcceptanceRule>()> other_rule;
+  std::function<std::unique_ptr<Verifier>()> other_verifier;
   EngineFault fault = EngineFault::none;
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
   std::unique_ptr<Scheduler> scheduler;
-  /// Of texts that have ended: CacheStatistics.
+  /// Sums over sequences that have ended, for CacheStatistics.
   std::atomic<std::int64_t> prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
@@ -90,7 +90,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   const CostTable* find_costs(const std::stop_token& stop = {});
   MeasuredRows measured_rows() const;
   /// Once there are costs.
-  JointSizes& sizes_among_others();
+  BatchSizer& sizes_among_others();
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();
@@ -105,14 +105,14 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
   /// fit the context behind `before` tokens.
   void check_bytes(std::string_view prompt, std::int32_t before) const;
-  /// A text without tokens, which shares its KV with nobody and frees it when it dies.
-  SequenceState new_text() const {
+  /// A sequence without tokens, which shares its KV with nobody and frees it when it dies.
+  SequenceState new_state() const {
     return {target.model->config().vocab_size, *target.pool, draft.pool.get()};
   }
   /// One that shares its KV.
-  SequenceState new_shared_text() const { return {target.model->config().vocab_size, *forest}; }
+  SequenceState new_shared_state() const { return {target.model->config().vocab_size, *cache}; }
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens at all, a token outside the
-  /// vocabulary, or a text that fills the context; `state` is unchanged then.
+  /// vocabulary, or a sequence that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
 };
 

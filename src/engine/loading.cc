@@ -13,20 +13,20 @@ namespace {
 
 /// Rows of a prompt's passes. On a GPU products of fewer do not reach the matrix units' rate.
 std::int32_t prefill_rows(const Device& device) { return device.shares_host_memory() ? 256 : 1024; }
-/// Rows at the end of a prompt that the draft's fit to it is judged by.
+/// Rows at the end of a prompt that the draft's likelihood of the prompt is measured over.
 constexpr std::int32_t scored_rows = 16;
-/// Rows of a target pass over many texts: from about here on a GPU's matrix units are the limit,
-/// and a further row costs what it would cost in a pass of its own.
+/// Rows of a target pass over many sequences: from about here on a GPU's matrix units are the
+/// limit, and a further row costs what it would cost in a pass of its own.
 constexpr std::int32_t usual_batch_rows = 512;
-/// Of many texts each is given room for this many tokens; longer ones have others' room.
-constexpr std::int32_t usual_text = 2048;
+/// Tokens that each of many sequences is given room for; longer ones take others' room.
+constexpr std::int32_t usual_length = 2048;
 /// Longest context that there is room for without being asked.
 constexpr std::int32_t usual_context = 8192;
 
 constexpr std::int32_t most_batch_rows = 2048;
 
-// Of the draft's passes. Texts' trees together seldom have more nodes of one depth than half of
-// what they may have in all; if they have, there is another pass.
+// Returns the rows of the draft's passes. Sequences' trees together seldom have more nodes of one
+// depth than half of what they may have in all; if they have, there is another pass.
 std::int32_t draft_rows(const EngineOptions& options) {
   return std::max({scored_rows, tree_rows(options), batch_rows(options) / 2});
 }
@@ -58,7 +58,7 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
   const ModelConfig config = read_config(folder_of(options, role));
   limits.max_positions = loaded_positions(config, options);
   if (options.max_sequences > 1 && config.unsupported.empty()) {
-    // A pass may see the whole pool, and of one text no less than if it were alone.
+    // A pass may see the whole pool, and of one sequence no less than if it were alone.
     const std::int32_t pool = wanted_kv_tokens(config, options, device.kv_dtype()) + kv_page_size;
     limits.max_kv_tokens =
         static_cast<std::int32_t>(std::max(PassLayout::most_listed(pool, options.max_sequences),
@@ -188,8 +188,8 @@ std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {
          static_cast<std::int64_t>(size_of(kv_dtype));
 }
 
-std::int32_t one_text_kv_tokens(const ModelConfig& config, const EngineOptions& options,
-                                DType kv_dtype) {
+std::int32_t one_sequence_kv_tokens(const ModelConfig& config, const EngineOptions& options,
+                                    DType kv_dtype) {
   if (options.kv_tokens > 0) return options.kv_tokens;
   constexpr std::int64_t no_matter_bytes = std::int64_t{1} << 28;
   const std::int64_t one =
@@ -200,9 +200,9 @@ std::int32_t one_text_kv_tokens(const ModelConfig& config, const EngineOptions& 
 
 std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& options,
                               DType kv_dtype) {
-  const std::int32_t one = one_text_kv_tokens(config, options, kv_dtype);
+  const std::int32_t one = one_sequence_kv_tokens(config, options, kv_dtype);
   if (options.kv_tokens > 0 || options.max_sequences == 1) return one;
-  return std::max(one, options.max_sequences * std::min(config.context_length, usual_text) +
+  return std::max(one, options.max_sequences * std::min(config.context_length, usual_length) +
                            batch_rows(options));
 }
 

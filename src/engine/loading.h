@@ -34,17 +34,18 @@ std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole 
 /// Tells the device what load_model() is going to load (Model::announce). Throws as it does, if a
 /// config cannot be read.
 void announce_models(const EngineOptions& options, Device& device);
-/// The options' target or draft, with room for passes of batch_rows(options) that all texts share.
+/// The options' target or draft, with room for passes of batch_rows(options) that all sequences
+/// share.
 std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device);
 
-/// KV slots that the options ask for, or by default as many as max_sequences texts of up to 2048
-/// tokens and their trees take; at least one_text_kv_tokens().
+/// KV slots that the options ask for, or by default as many as max_sequences of up to 2048
+/// tokens and their trees take; at least one_sequence_kv_tokens().
 std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& options,
                               DType kv_dtype);
-/// The same of one text: by default a few whole contexts where memory is no matter, at least one
-/// context, of at most 8192 tokens, and a tree else.
-std::int32_t one_text_kv_tokens(const ModelConfig& config, const EngineOptions& options,
-                                DType kv_dtype);
+/// The same of one sequence: by default a few whole contexts where memory is no matter, at least
+/// one context, of at most 8192 tokens, and a tree else.
+std::int32_t one_sequence_kv_tokens(const ModelConfig& config, const EngineOptions& options,
+                                    DType kv_dtype);
 std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens);
 
 /// Bytes of one token's keys and values in all layers.
@@ -58,9 +59,9 @@ std::int64_t rope_bytes(const ModelConfig& config, const EngineOptions& options)
 
 /// Rows that a tree of options.max_tree_size needs with its root.
 std::int32_t tree_rows(const EngineOptions& options);
-/// Rows that a pass of the target judges at most, of all texts' trees; by default a tree's where
-/// there is one text, else 512 if that is more; at least those that a prompt's end is scored by. As
-/// many distributions of the draft are kept.
+/// Rows that a pass of the target judges at most, of all sequences' trees; by default a tree's
+/// where there is one sequence, else 512 if that is more; at least those that a prompt's end is
+/// scored by. As many distributions of the draft are kept.
 std::int32_t batch_rows(const EngineOptions& options);
 /// Bytes of logits in passes of batch_rows(), of the draft's as well and of the distributions kept
 /// of it if there is one (`draft` may be null).

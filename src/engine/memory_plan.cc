@@ -12,7 +12,7 @@
 namespace coppice {
 namespace {
 
-/// Of what is free, left for code that libraries load at first use, for recorded passes, and for
+/// Free memory that is left for code that libraries load at first use, for recorded passes, and for
 /// rounding of allocations.
 constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
 
@@ -33,15 +33,15 @@ std::size_t pools_bytes(const ModelConfig& target, const ModelConfig* draft, DTy
          (draft == nullptr ? 0 : pool_bytes(*draft, dtype, kv.draft));
 }
 
-KvTokens one_text_kv(const EngineOptions& options, const ModelConfig& target,
-                     const ModelConfig* draft, DType dtype) {
-  return {one_text_kv_tokens(target, options, dtype),
-          draft == nullptr ? 0 : one_text_kv_tokens(*draft, options, dtype)};
+KvTokens one_sequence_kv(const EngineOptions& options, const ModelConfig& target,
+                         const ModelConfig* draft, DType dtype) {
+  return {one_sequence_kv_tokens(target, options, dtype),
+          draft == nullptr ? 0 : one_sequence_kv_tokens(*draft, options, dtype)};
 }
 
-// Pools of automatic size shrink together until they fit: those of many texts down to those of one,
-// which go down to a tree and a short text. By large steps: measured costs are kept by the pools'
-// size, which should be the next time what it is now.
+// Pools of automatic size shrink together until they fit: those of many sequences down to those of
+// one, which go down to a tree and a short sequence. By large steps: measured costs are kept by the
+// pools' size, which should be the next time what it is now.
 template <typename FitsMany, typename Fits>
 KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
                     const ModelConfig* draft, DType dtype, const FitsMany& fits_many,
@@ -52,7 +52,7 @@ KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
   KvTokens kv =
       of_both([&](const ModelConfig& config) { return wanted_kv_tokens(config, options, dtype); });
   if (options.kv_tokens > 0) return kv;
-  const KvTokens wanted = kv, one = one_text_kv(options, target, draft, dtype);
+  const KvTokens wanted = kv, one = one_sequence_kv(options, target, draft, dtype);
   const auto more_than_one = [&] { return kv.target > one.target || kv.draft > one.draft; };
   for (int step = 1; more_than_one() && !fits_many(kv); ++step) {
     // 3/4, 1/2, 3/8, 1/4, ...
@@ -149,8 +149,8 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   // Passes of fewer rows, if it is that or not even one whole context.
   const EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
     models.emplace(tried, device);
-    return with_pools(
-               one_text_kv(tried, models->target->config(), models->draft_config(), dtype)) <= room;
+    return with_pools(one_sequence_kv(tried, models->target->config(), models->draft_config(),
+                                      dtype)) <= room;
   });
   plan.sequences = options.max_sequences;
   plan.batch_rows = settled.max_batch_rows;

@@ -11,7 +11,7 @@
 
 namespace coppice {
 
-/// KV tokens of the two pools. Both hold the same texts.
+/// KV tokens of the two pools. Both hold the same sequences.
 struct KvTokens {
   std::int32_t target = 0;
   std::int32_t draft = 0;
@@ -23,12 +23,12 @@ struct MemoryPlan {
   std::size_t bytes = 0;        ///< their sum
   DeviceMemory memory;
   KvTokens kv;
-  std::int32_t sequences = 1;   ///< texts that are written side by side
+  std::int32_t sequences = 1;   ///< sequences that are written side by side
   std::int32_t batch_rows = 0;  ///< rows that a pass of the target judges, settled
 };
 
 /// Plans the memory of `options` on a device with memory of its own. Where kv_tokens is
-/// automatic, it is what max_sequences texts ask for, less where the card holds less; so is
+/// automatic, it is what max_sequences ask for, less where the card holds less; so is
 /// max_batch_rows, where even one context's KV does not fit beside it. Throws Error(failure) with
 /// the arithmetic where the card is too small or too full.
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
@@ -38,9 +38,9 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes);
 
 /// KV tokens of pools in the host's memory, of which `available_bytes` are left beside the models.
-/// `draft` may be null. Where kv_tokens is automatic, many texts get a quarter of what is left, or
-/// one text's KV, and that is less if memory is short. Throws Error(failure) if even so it does not
-/// fit.
+/// `draft` may be null. Where kv_tokens is automatic, many sequences get a quarter of what is left,
+/// or one sequence's KV, and that is less if memory is short. Throws Error(failure) if even so it
+/// does not fit.
 KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
                       const ModelConfig* draft, DType dtype, std::int64_t available_bytes);
 

@@ -18,7 +18,8 @@ std::size_t common(const Sequence& a, const Sequence& b, std::size_t least) {
   return same < least ? 0 : same;
 }
 
-/// Of a prompt one is empty; of what continues a sequence both are.
+/// Sorts requests by their prompt: its tokens or its text, the other is empty. Both are empty where
+/// a request continues a sequence.
 struct Key {
   explicit Key(const Request& request) {
     if (request.sequence != nullptr) return;

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "engine/decode.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
@@ -13,21 +13,22 @@ namespace coppice {
 struct __attribute__((visibility("hidden"))) Prefix::Impl {
   Engine::Impl& engine;
   std::vector<TokenId> tokens;
-  KvTip pin;
+  CacheRef pin;
 };
 
 namespace {
 
-// The target computes it in the passes of a text that ends after its first token, beside others.
+// The target computes it in the passes of a sequence that ends after its first token, beside
+// others.
 std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const TokenId> tokens) {
   GenerateOptions one_token;
   one_token.max_new_tokens = 1;
   one_token.ignore_eos = true;
   one_token.speculation = Plain{};
   const auto length = static_cast<std::int32_t>(tokens.size());
-  SequenceState state = engine.new_shared_text();
+  SequenceState state = engine.new_shared_state();
   engine.append_prompt(state, tokens);
-  // Until this thread goes on, others that lack memory may take what the ended text had: again.
+  // Until this thread goes on, others that lack memory may take what the ended sequence had: again.
   FinishReason reason;
   do {
     state.cut(length);
@@ -43,7 +44,7 @@ std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const Tok
       state.largest_token < engine.draft.model->config().vocab_size) {
     const std::lock_guard lock(engine.mutex);
     const DeviceScope scope(*engine.device);
-    engine.forest->evict({0, length});
+    engine.cache->evict({0, length});
     DraftPrompt prompt{&state};
     // Without slots the draft catches up later.
     static_cast<void>(engine.draft_runner->prefill(prompt));
@@ -81,7 +82,7 @@ Prefix Engine::prefix(std::span<const TokenId> tokens) {
 }
 
 CacheStatistics Engine::cache() const {
-  const KvForest::Counts counts = impl_->forest->counts();
+  const PrefixCache::Counts counts = impl_->cache->counts();
   CacheStatistics s;
   const auto slots = [](const KvPool* pool) {
     return pool == nullptr ? 0 : pool->layout().slots();
@@ -107,7 +108,7 @@ CacheStatistics Engine::cache() const {
 
 void Engine::drop_cache() {
   constexpr std::int32_t all = std::numeric_limits<std::int32_t>::max();
-  impl_->forest->evict({all, 0});
+  impl_->cache->evict({all, 0});
 }
 
 }  // namespace coppice

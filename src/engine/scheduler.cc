@@ -12,23 +12,23 @@
 namespace coppice {
 namespace {
 
-/// Slots beside those of what texts lack, without which one more is not let in: of a few steps, of
-/// two at least. With fewer slots than texts it would be preempted before it has taken part in a
-/// step, and let in again, for ever.
-std::int32_t headroom(std::int32_t texts) { return std::max(64, 2 * texts); }
+/// Free slots required, beyond missing prompt tokens, before another sequence is admitted: a few
+/// steps' slots, two steps' at least. With fewer slots than sequences the new one would be
+/// preempted before its first step, and admitted again, for ever.
+std::int32_t headroom(std::int32_t sequences) { return std::max(64, 2 * sequences); }
 /// How long a step waits for callbacks, in seconds: as long as steps take, within these bounds. A
 /// thread that sleeps takes some time to wake.
 constexpr double least_patience = 100e-6, most_patience = 20e-3;
 
-/// Texts of the queue that are compared by what they share, and how often one of them may be passed
-/// over.
+/// Sequences of the queue that are compared by what they share, and how often one of them may be
+/// passed over.
 constexpr std::ptrdiff_t most_compared = 64;
 constexpr std::int32_t most_passed_over = 64;
 
-bool has_kv(const TextRun* text) { return text->state.target_slots.size() > 0; }
+bool has_kv(const RunningSequence* sequence) { return sequence->state.target_slots.size() > 0; }
 
-bool has_news(const TextRun& text) {
-  return text.failure != nullptr || text.ended() || text.has_piece();
+bool has_event(const RunningSequence& sequence) {
+  return sequence.failure != nullptr || sequence.ended() || sequence.has_piece();
 }
 
 }  // namespace
@@ -38,55 +38,55 @@ bool has_news(const TextRun& text) {
 Call::~Call() {
   std::unique_lock lock(scheduler_.mutex_);
   leaving_ = true;
-  const auto in_step = [](const TextRun* text) {
-    return text->place.state == TextPlace::State::in_step;
+  const auto in_step = [](const RunningSequence* sequence) {
+    return sequence->place.state == SequencePlace::State::in_step;
   };
-  while (std::any_of(texts_.begin(), texts_.end(), in_step)) {
+  while (std::any_of(sequences_.begin(), sequences_.end(), in_step)) {
     asleep_ = true;
     wake_.wait(lock);
     asleep_ = false;
   }
-  while (!texts_.empty()) scheduler_.leave(*texts_.back());
+  while (!sequences_.empty()) scheduler_.leave(*sequences_.back());
   std::erase(scheduler_.calls_, this);
-  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
 }
 
-void Call::add(TextRun& text) {
+void Call::add(RunningSequence& sequence) {
   const std::lock_guard lock(scheduler_.mutex_);
   Scheduler& s = scheduler_;
   // So that nothing later can fail.
-  const std::size_t texts = s.texts_ + 1;
-  s.queue_.reserve(texts);
-  s.running_.reserve(texts);
-  texts_.reserve(texts_.size() + 1);
-  news_.reserve(texts_.size() + 1);
-  if (texts_.empty() && std::find(s.calls_.begin(), s.calls_.end(), this) == s.calls_.end()) {
+  const std::size_t sequences = s.sequences_ + 1;
+  s.queue_.reserve(sequences);
+  s.running_.reserve(sequences);
+  sequences_.reserve(sequences_.size() + 1);
+  events_.reserve(sequences_.size() + 1);
+  if (sequences_.empty() && std::find(s.calls_.begin(), s.calls_.end(), this) == s.calls_.end()) {
     s.calls_.push_back(this);
   }
-  s.texts_ = texts;
-  texts_.push_back(&text);
-  text.place.state = TextPlace::State::queued;
-  text.place.call = this;
-  text.place.since = now_seconds();
-  s.queue_.push_back(&text);
+  s.sequences_ = sequences;
+  sequences_.push_back(&sequence);
+  sequence.place.state = SequencePlace::State::queued;
+  sequence.place.call = this;
+  sequence.place.since = now_seconds();
+  s.queue_.push_back(&sequence);
 }
 
-TextRun* Call::next() {
+RunningSequence* Call::next() {
   std::unique_lock lock(scheduler_.mutex_);
-  while (news_.empty() && !stopped_) {
-    if (texts_.empty()) return nullptr;
+  while (events_.empty() && !stopped_) {
+    if (sequences_.empty()) return nullptr;
     if (scheduler_.leader_ == nullptr && scheduler_.lead(lock, *this)) continue;
     if (stopped_) break;  // while it led
     asleep_ = true;
     wake_.wait(lock);
     asleep_ = false;
   }
-  // Those who have nothing to hand on need not wait for this one.
-  if (scheduler_.leader_ == nullptr) scheduler_.wake_heir();
+  // Those who have nothing to deliver need not wait for this one.
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
   if (stopped_) return nullptr;
-  TextRun* const text = news_.front();
-  news_.erase(news_.begin());
-  return text;
+  RunningSequence* const sequence = events_.front();
+  events_.erase(events_.begin());
+  return sequence;
 }
 
 void Call::stop() {
@@ -95,54 +95,54 @@ void Call::stop() {
   wake_.notify_one();
 }
 
-bool Call::hand_on(TextRun& text) {
-  if (!text.failure) text.note_failure([&] { text.call_back(); });
+bool Call::deliver(RunningSequence& sequence) {
+  if (!sequence.failure) sequence.note_failure([&] { sequence.call_back(); });
   const std::lock_guard lock(scheduler_.mutex_);
   Scheduler& s = scheduler_;
-  if (text.failure || text.ended()) {
+  if (sequence.failure || sequence.ended()) {
     if (s.engine_.fault == EngineFault::preempted_as_it_ends) {
       s.engine_.fault = EngineFault::none;
-      Scheduler::take_kv(text);
+      Scheduler::take_kv(sequence);
     }
-    s.leave(text);
-    if (s.leader_ == nullptr) s.wake_heir();
+    s.leave(sequence);
+    if (s.leader_ == nullptr) s.wake_next_leader();
     return false;
   }
-  s.stop_awaiting(text);
+  s.stop_awaiting(sequence);
   const double now = now_seconds();
-  text.place.slow = now - text.place.since > s.patience();
-  if (text.place.preempted) {
-    s.put_back(text);
+  sequence.place.slow = now - sequence.place.since > s.patience();
+  if (sequence.place.preempted) {
+    s.put_back(sequence);
   } else {
-    text.place.state = TextPlace::State::ready;
+    sequence.place.state = SequencePlace::State::ready;
   }
   return true;
 }
 
-void write_to_end(Scheduler& scheduler, TextRun& text) {
-  if (text.ended()) return;
+void write_to_end(Scheduler& scheduler, RunningSequence& sequence) {
+  if (sequence.ended()) return;
   Call call(scheduler);
-  call.add(text);
-  while (call.next() != nullptr) call.hand_on(text);
+  call.add(sequence);
+  while (call.next() != nullptr) call.deliver(sequence);
 }
 
 // --- steps ------------------------------------------------------------------------------------
 
-// False: there is no text that could take one.
+// Leads one step for all ready sequences. Returns false if no sequence could take one.
 bool Scheduler::lead(Lock& lock, Call& leader) {
   // So that nothing fails while it leads: nobody else would take over.
-  for (auto* const list : {&ready_, &stepping_}) list->reserve(texts_);
-  lacking_.reserve(texts_);
-  plan_.reserve(texts_);
-  prompts_.reserve(texts_);
+  for (auto* const list : {&ready_, &stepping_}) list->reserve(sequences_);
+  lacking_.reserve(sequences_);
+  plan_.reserve(sequences_);
+  prompts_.reserve(sequences_);
   leader_ = &leader;
   await_calls(lock, leader);
   admit();
   ready_.clear();
-  for (TextRun* const text : running_) {
-    if (text->place.state != State::ready) continue;
-    text->place.state = State::in_step;
-    ready_.push_back(text);
+  for (RunningSequence* const sequence : running_) {
+    if (sequence->place.state != State::ready) continue;
+    sequence->place.state = State::in_step;
+    ready_.push_back(sequence);
   }
   if (ready_.empty()) {
     leader_ = nullptr;
@@ -155,49 +155,49 @@ bool Scheduler::lead(Lock& lock, Call& leader) {
   const double end = now_seconds();
   lock.lock();
   if (had_slots) step_seconds_ = end - start;
-  for (TextRun* const text : ready_) {
-    if (!has_news(*text)) {
-      text->place.state = State::ready;
+  for (RunningSequence* const sequence : ready_) {
+    if (!has_event(*sequence)) {
+      sequence->place.state = State::ready;
       continue;
     }
-    text->place.state = State::at_call;
-    text->place.since = end;
-    if (!text->place.slow) ++awaited_;
-    Call& call = *text->place.call;
-    call.news_.push_back(text);
+    sequence->place.state = State::at_call;
+    sequence->place.since = end;
+    if (!sequence->place.slow) ++awaited_;
+    Call& call = *sequence->place.call;
+    call.events_.push_back(sequence);
     if (&call != &leader) call.wake_.notify_one();
   }
-  // Whoever was left out has the next turn.
-  if (plan_.texts.size() < ready_.size()) {
-    for (const TextPlan& plan : plan_.texts) {
+  // Sequences left out of this step come first in the next.
+  if (plan_.sequences.size() < ready_.size()) {
+    for (const SequencePlan& plan : plan_.sequences) {
       // In the memory that it had. The plan is an older one if the step failed before it had its
       // own.
-      if (std::erase(running_, plan.text) > 0) running_.push_back(plan.text);
+      if (std::erase(running_, plan.sequence) > 0) running_.push_back(plan.sequence);
     }
   }
   if (!had_slots) preempt();
   leader_ = nullptr;
-  // A call may be waiting for its texts to leave the step.
+  // A call may be waiting for its sequences to leave the step.
   for (Call* const call : calls_) {
     if (call->leaving_) call->wake_.notify_one();
   }
   return true;
 }
 
-// Texts that were handed on at the same time go on together.
+// Waits for quick callbacks, so that sequences delivered at the same time go on together.
 void Scheduler::await_calls(Lock& lock, const Call& leader) {
-  const auto at_call = [](const TextRun* text) {
-    return text->place.state == State::at_call && !text->place.slow;
+  const auto at_call = [](const RunningSequence* sequence) {
+    return sequence->place.state == State::at_call && !sequence->place.slow;
   };
   if (awaited_ == 0) return;
-  // This very thread is in the callback of one, which waits for this call's texts.
-  for (TextRun* const text : running_) {
-    if (at_call(text) && text->place.call->thread_ == leader.thread_) give_up_on(*text);
+  // This very thread is in the callback of one, which waits for this call's sequences.
+  for (RunningSequence* const sequence : running_) {
+    if (at_call(sequence) && sequence->place.call->thread_ == leader.thread_) give_up_on(*sequence);
   }
   leader_->wake_.wait_for(lock, std::chrono::duration<double>(patience()),
                           [&] { return awaited_ == 0; });
-  for (TextRun* const text : running_) {
-    if (at_call(text)) give_up_on(*text);
+  for (RunningSequence* const sequence : running_) {
+    if (at_call(sequence)) give_up_on(*sequence);
   }
 }
 
@@ -207,59 +207,61 @@ double Scheduler::patience() const {
 
 std::int32_t Scheduler::active() const {
   return static_cast<std::int32_t>(
-      std::count_if(running_.begin(), running_.end(), [](const TextRun* text) {
-        return text->place.state != State::at_call || !text->place.slow;
+      std::count_if(running_.begin(), running_.end(), [](const RunningSequence* sequence) {
+        return sequence->place.state != State::at_call || !sequence->place.slow;
       }));
 }
 
 void Scheduler::admit() {
   std::int32_t running = active(), lacking = 0;
   lacking_.clear();
-  // Of tokens that several lack, one computes them for all.
+  // Counts tokens to compute; one sequence computes for all what several lack.
   const auto lacks = [&](const SequenceState& state) {
-    return TargetRunner::late_rows(state) - lacking_.awaits(state);
+    return TargetRunner::prefill_rows(state) - lacking_.awaits(state);
   };
-  for (TextRun* const text : running_) {
-    if (text->place.state == State::ready && TargetRunner::late_rows(text->state) > 0) {
-      text->find_shared();
+  for (RunningSequence* const sequence : running_) {
+    if (sequence->place.state == State::ready && TargetRunner::prefill_rows(sequence->state) > 0) {
+      sequence->find_shared();
     }
-    lacking += lacks(text->state);
-    lacking_.add(text->state);
+    lacking += lacks(sequence->state);
+    lacking_.add(sequence->state);
   }
   while (!queue_.empty() && running < engine_.options.max_sequences) {
     const auto at = next_waiting();
-    TextRun& text = **at;
-    text.state.find_shared();
-    const std::int32_t more = lacks(text.state), wanted = lacking + more + headroom(running + 1);
-    const std::int32_t room = engine_.target_runner->free_slots() + engine_.forest->evictable();
-    if (running > 0 && wanted > room) return text.state.base.rewind(0);
-    engine_.forest->evict({wanted, 0});
+    RunningSequence& sequence = **at;
+    sequence.state.find_shared();
+    const std::int32_t more = lacks(sequence.state),
+                       wanted = lacking + more + headroom(running + 1);
+    const std::int32_t room = engine_.target_runner->free_slots() + engine_.cache->evictable();
+    if (running > 0 && wanted > room) return sequence.state.base.rewind(0);
+    engine_.cache->evict({wanted, 0});
     for (auto passed = queue_.begin(); passed != at; ++passed) ++(*passed)->place.passed_over;
     queue_.erase(at);
-    running_.push_back(&text);
-    text.place.state = State::ready;
-    if (std::exchange(text.place.preempted, false)) ++text.account.preemptions;
-    if (text.place.admitted == 0) text.note_cached();
-    text.place.admitted = ++admitted_;
-    text.account.queue_seconds += now_seconds() - text.place.since;
+    running_.push_back(&sequence);
+    sequence.place.state = State::ready;
+    if (std::exchange(sequence.place.preempted, false)) ++sequence.account.preemptions;
+    if (sequence.place.admitted == 0) sequence.note_cached();
+    sequence.place.admitted = ++admitted_;
+    sequence.account.queue_seconds += now_seconds() - sequence.place.since;
     lacking += more;
-    lacking_.add(text.state);
+    lacking_.add(sequence.state);
     ++running;
   }
 }
 
-// Who was preempted, or has waited for long, else who shares most. The queue is not empty.
-std::vector<TextRun*>::iterator Scheduler::next_waiting() {
+// Chooses the sequence to admit next: one that was preempted or passed over too often, else the one
+// that shares most with the cache. The queue is not empty.
+std::vector<RunningSequence*>::iterator Scheduler::next_waiting() {
   const auto first = queue_.begin();
-  const TextPlace& place = (*first)->place;
+  const SequencePlace& place = (*first)->place;
   if (place.preempted || place.passed_over >= most_passed_over || queue_.size() == 1) return first;
   const auto end = first + std::min(most_compared, std::ssize(queue_));
   auto best = first;
   std::int32_t most = 0;
   for (auto at = first; at != end; ++at) {
     const SequenceState& state = (*at)->state;
-    if (state.base.forest() == nullptr) continue;
-    const std::int32_t shared = engine_.forest->match(state.tokens);
+    if (state.base.cache() == nullptr) continue;
+    const std::int32_t shared = engine_.cache->match(state.tokens);
     if (shared > most) {
       most = shared;
       best = at;
@@ -268,35 +270,35 @@ std::vector<TextRun*>::iterator Scheduler::next_waiting() {
   return best;
 }
 
-// What the step may want, prompts in full, before its trees have to shrink: as soon as it is known
-// whose drafts begin. False: nothing was taken.
+// Evicts what the step may want, prompts in full, before its trees have to shrink: as soon as it is
+// known whose drafts begin. Returns false if nothing was evicted.
 bool Scheduler::evict() {
-  KvForest::Slots late, step;
+  PrefixCache::Slots prefill, step;
   lacking_.clear();
   gaps_.clear();
-  for (const TextRun* const text : ready_) {
-    if (text->place.state == State::at_call) continue;
-    const SequenceState& state = text->state;
+  for (const RunningSequence* const sequence : ready_) {
+    if (sequence->place.state == State::at_call) continue;
+    const SequenceState& state = sequence->state;
     const std::int32_t awaited = lacking_.awaits(state);
-    late.target += TargetRunner::late_rows(state) - awaited;
+    prefill.target += TargetRunner::prefill_rows(state) - awaited;
     lacking_.add(state);
     ++step.target;
     // A tree is for two tokens at least, and comes once the draft has begun.
-    const bool drafts = text->speculator.begun() && text->speculator.can_follow(state);
-    if ((!drafts && !text->speculator.proposes()) || text->tokens_left() < 2) continue;
-    const std::int32_t size = text->request.plan.size,
+    const bool drafts = sequence->speculator.begun() && sequence->speculator.can_follow(state);
+    if ((!drafts && !sequence->speculator.proposes()) || sequence->tokens_left() < 2) continue;
+    const std::int32_t size = sequence->request.plan.size,
                        nodes = size > 0 ? size : engine_.options.max_tree_size;
     step.target += nodes;
     if (!drafts) continue;
     step.draft += nodes;
-    late.draft += gaps_.add(state, state.length() - awaited);
+    prefill.draft += gaps_.add(state, state.length() - awaited);
   }
   const std::int32_t most = engine_.target.model->options().max_rows;
-  return engine_.forest->evict(
-      {late.target + std::min(step.target, most), late.draft + std::min(step.draft, most)});
+  return engine_.cache->evict(
+      {prefill.target + std::min(step.target, most), prefill.draft + std::min(step.draft, most)});
 }
 
-// Of all texts that are ready. False: too few KV slots, and nothing was done.
+// Runs one step for all ready sequences. Returns false, having done nothing, if slots ran out.
 bool Scheduler::take_step() {
   try {
     return step(ready_);
@@ -307,21 +309,21 @@ bool Scheduler::take_step() {
     }
   }
   // Nothing was committed. One of them is to blame, or all.
-  for (TextRun*& text : ready_) {
-    text->note_failure([&] { static_cast<void>(step({&text, 1})); });
+  for (RunningSequence*& sequence : ready_) {
+    sequence->note_failure([&] { static_cast<void>(step({&sequence, 1})); });
   }
   return true;
 }
 
-bool Scheduler::step(std::span<TextRun* const> texts) {
+bool Scheduler::step(std::span<RunningSequence* const> sequences) {
   const std::lock_guard lock(engine_.mutex);
   const DeviceScope scope(*engine_.device);
   if (judge_ == nullptr) judge_ = engine_.make_judge();
-  begin_drafts(texts);
+  begin_drafts(sequences);
   plan_step(engine_, stepping_, plan_);
   if (plan_.short_of_slots) {
-    if (alone_ && texts[0]->fold_copies()) return true;  // the next step finds slots
-    if (alone_) texts[0]->end_between_steps(FinishReason::memory);
+    if (alone_ && sequences[0]->fold_copies()) return true;  // the next step finds slots
+    if (alone_) sequences[0]->end_between_steps(FinishReason::memory);
     return alone_;
   }
   Step step(engine_, *judge_, plan_);
@@ -329,26 +331,26 @@ bool Scheduler::step(std::span<TextRun* const> texts) {
   if (!step.judge()) return false;
   step.commit();
   step.account();
-  for (const TextPlan& plan : plan_.texts) {
-    TextRun& text = *plan.text;
-    if (plan.judged && !text.failure)
-      text.note_failure([&] { text.take_tokens(plan.late_rows == 0); });
+  for (const SequencePlan& plan : plan_.sequences) {
+    RunningSequence& sequence = *plan.sequence;
+    if (plan.judged && !sequence.failure)
+      sequence.note_failure([&] { sequence.take_tokens(plan.prefill_rows == 0); });
   }
   return true;
 }
 
-// The draft's prefills come after the target's, one pass in a step. Who needs no more of them goes
-// on, and so does who began without.
-void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
+// Runs the draft's prefills, after the target's, one pass in a step. Sequences that need no more of
+// them take the step, and so do those that began without a draft.
+void Scheduler::begin_drafts(std::span<RunningSequence* const> sequences) {
   const double start = now_seconds();
   stepping_.clear();
   prompts_.clear();
-  DraftOutlook::Batch batch;
+  DraftStartPolicy::Batch batch;
   batch.step = steps_++;
   gaps_.clear();
-  for (const TextRun* const text : texts) text->join(batch, gaps_);
-  for (TextRun* const text : texts) {
-    if (const auto prompt = text->draft_prompt(batch, gaps_)) prompts_.push_back(*prompt);
+  for (const RunningSequence* const sequence : sequences) sequence->join(batch, gaps_);
+  for (RunningSequence* const sequence : sequences) {
+    if (const auto prompt = sequence->draft_prompt(batch, gaps_)) prompts_.push_back(*prompt);
   }
   evict();
   const WatchedPasses passes(*engine_.device);
@@ -357,79 +359,81 @@ void Scheduler::begin_drafts(std::span<TextRun* const> texts) {
   for (const DraftPrompt& prompt : prompts_) rows += prompt.rows;
   const double seconds = now_seconds() - start;
   auto prompt = prompts_.begin();
-  for (TextRun* const text : texts) {
-    if (prompt == prompts_.end() || prompt->state != &text->state) {
-      stepping_.push_back(text);
+  for (RunningSequence* const sequence : sequences) {
+    if (prompt == prompts_.end() || prompt->state != &sequence->state) {
+      stepping_.push_back(sequence);
       continue;
     }
-    text->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0,
-                    passes.were_usual() ? rows : 0.0);
-    if (text->goes_on_without_draft()) stepping_.push_back(text);
+    sequence->take_pass(*prompt, rows > 0.0 ? seconds * prompt->rows / rows : 0.0,
+                        passes.were_usual() ? rows : 0.0);
+    if (sequence->goes_on_without_draft()) stepping_.push_back(sequence);
     ++prompt;
   }
 }
 
 // --- the queue --------------------------------------------------------------------------------
 
-// KV that nobody uses by now first, then who waits in the queue with slots of earlier calls, then a
-// text at a slow callback, which may itself be waiting for those that want them, then the text that
-// was let in last.
+// Frees KV slots: evicts unused KV; else takes them from a queued sequence that kept slots of an
+// earlier call, else from a sequence at a slow callback (which may itself wait for the sequences
+// that need slots), else from the sequence admitted last.
 void Scheduler::preempt() {
   if (evict()) return;
   const auto waiting = std::find_if(queue_.rbegin(), queue_.rend(), has_kv);
   if (waiting != queue_.rend()) return take_kv(**waiting);
-  const auto earlier = [](const TextRun* a, const TextRun* b) {
-    const auto rank = [](const TextPlace& place) {
+  const auto earlier = [](const RunningSequence* a, const RunningSequence* b) {
+    const auto rank = [](const SequencePlace& place) {
       return std::pair(place.state == State::at_call && place.slow, place.admitted);
     };
     return rank(a->place) < rank(b->place);
   };
-  TextRun& text = **std::max_element(running_.begin(), running_.end(), earlier);
-  take_kv(text);
-  std::erase(running_, &text);
-  if (text.place.state == State::ready) return put_back(text);
-  give_up_on(text);  // its call will put it back
+  RunningSequence& sequence = **std::max_element(running_.begin(), running_.end(), earlier);
+  take_kv(sequence);
+  std::erase(running_, &sequence);
+  if (sequence.place.state == State::ready) return put_back(sequence);
+  give_up_on(sequence);  // its call will put it back
 }
 
-// Counted when it is let in again: its callback may be ending it meanwhile.
-void Scheduler::take_kv(TextRun& text) {
-  text.release_kv();
-  text.place.preempted = true;
+// Takes a sequence's KV. The preemption counts once the sequence is admitted again: its callback
+// may be ending it meanwhile.
+void Scheduler::take_kv(RunningSequence& sequence) {
+  sequence.release_kv();
+  sequence.place.preempted = true;
 }
 
-void Scheduler::put_back(TextRun& text) {
-  text.place.state = State::queued;
-  text.place.since = now_seconds();
-  queue_.insert(queue_.begin(), &text);
+void Scheduler::put_back(RunningSequence& sequence) {
+  sequence.place.state = State::queued;
+  sequence.place.since = now_seconds();
+  queue_.insert(queue_.begin(), &sequence);
 }
 
-void Scheduler::leave(TextRun& text) {
-  stop_awaiting(text);
-  std::erase(queue_, &text);
-  std::erase(running_, &text);
-  std::erase(text.place.call->texts_, &text);
-  std::erase(text.place.call->news_, &text);
-  text.place = {};
-  --texts_;
-  if (text.gives_kv_back) text.state.release();
+void Scheduler::leave(RunningSequence& sequence) {
+  stop_awaiting(sequence);
+  std::erase(queue_, &sequence);
+  std::erase(running_, &sequence);
+  std::erase(sequence.place.call->sequences_, &sequence);
+  std::erase(sequence.place.call->events_, &sequence);
+  sequence.place = {};
+  --sequences_;
+  if (sequence.gives_kv_back) sequence.state.release();
   if (running_.empty()) judge_ = nullptr;
 }
 
-void Scheduler::stop_awaiting(TextRun& text) {
-  if (text.place.state != State::at_call || text.place.slow) return;
+void Scheduler::stop_awaiting(RunningSequence& sequence) {
+  if (sequence.place.state != State::at_call || sequence.place.slow) return;
   if (--awaited_ == 0 && leader_ != nullptr) leader_->wake_.notify_one();
 }
 
 // No step waits for it until it has come back.
-void Scheduler::give_up_on(TextRun& text) {
-  stop_awaiting(text);
-  text.place.slow = true;
+void Scheduler::give_up_on(RunningSequence& sequence) {
+  stop_awaiting(sequence);
+  sequence.place.slow = true;
 }
 
-// Somebody who sleeps, and has texts that could take a step, leads.
-void Scheduler::wake_heir() {
+// Wakes one sleeping call with runnable sequences; it becomes the leader.
+void Scheduler::wake_next_leader() {
   for (Call* const call : calls_) {
-    if (!call->asleep_ || call->leaving_ || !call->news_.empty() || call->texts_.empty()) continue;
+    if (!call->asleep_ || call->leaving_ || !call->events_.empty() || call->sequences_.empty())
+      continue;
     call->wake_.notify_one();
     return;
   }

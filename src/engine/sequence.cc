@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/open_text.h"
+#include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
@@ -27,7 +27,7 @@ Generation Sequence::generate(std::span<const TokenId> prompt, const GenerateOpt
 Sequence Sequence::fork() const {
   const SequenceClaim claim(*impl_);
   return in_words("fork", [&] {
-    const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.forest() != nullptr);
+    const auto fork = std::make_shared<Impl>(impl_->engine, impl_->state.base.cache() != nullptr);
     fork->state.take_text(impl_->state);
     return Sequence(fork);
   });
@@ -43,7 +43,7 @@ void Sequence::rewind(std::int32_t length) {
   }
   if (length == state.length()) return;
   state.cut(length);
-  ++state.taken_back;
+  ++state.epoch;
 }
 
 }  // namespace coppice

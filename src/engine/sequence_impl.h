@@ -13,7 +13,7 @@ namespace coppice {
 struct __attribute__((visibility("hidden"))) Sequence::Impl {
   /// `shares`: begins with what the tree has, and leaves its KV to the tree between its uses.
   Impl(Engine::Impl& owner, bool shares)
-      : engine(owner), state(shares ? owner.new_shared_text() : owner.new_text()) {}
+      : engine(owner), state(shares ? owner.new_shared_state() : owner.new_state()) {}
   explicit Impl(Engine::Impl& owner) : Impl(owner, owner.options.prefix_cache) {}
 
   Engine::Impl& engine;

@@ -42,13 +42,14 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft(engine);
-  settle_sharpness(engine);
-  settle_outlook(engine);
+  settle_inverse_temperature(engine);
+  settle_draft_start(engine);
 }
 
-DeviceNoise SettledRequest::rule() const {
-  if (greedy()) return DeviceNoise::top;
-  return options.acceptance == Acceptance::coupled ? DeviceNoise::coupled : DeviceNoise::sampled;
+AcceptanceRule SettledRequest::rule() const {
+  if (greedy()) return AcceptanceRule::greedy;
+  return options.acceptance == Acceptance::coupled ? AcceptanceRule::coupled
+                                                   : AcceptanceRule::rejection;
 }
 
 // Large trees gain by coupled acceptance where they know the noise (sizing/rule_choice.h). Sizes
@@ -78,38 +79,41 @@ void SettledRequest::settle_rule(Engine::Impl& engine) {
 void SettledRequest::settle_draft(const Engine::Impl& engine) {
   const bool given = options.draft_temperature.has_value();
   draft_temperature = first_draft_temperature(options);
-  draft.draw = child_draw(options);
+  draft.draw = drawing_rule(options);
   draft.uniforms_judge = !greedy();
   // Nobody else asks what the noise tells of children. A chain without a size ends by it.
   const bool asked_for =
       learns_values || (std::holds_alternative<Chain>(options.speculation) && costs != nullptr);
-  const bool can_believe = draft.draw != ChildDraw::sampled && engine.draft_runner != nullptr;
+  const bool can_believe =
+      draft.draw != AcceptanceRule::rejection && engine.draft_runner != nullptr;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = options.sampling;
   if (!fixed_belief) draft.params.temperature = draft_temperature;
   learns_belief = can_believe && asked_for && !given;
-  if (fixed_belief) draft.sharpness = 1.0 / draft_temperature;
-  if (!asked_for) draft.sharpness = 0.0;
+  if (fixed_belief) draft.inverse_temperature = 1.0 / draft_temperature;
+  if (!asked_for) draft.inverse_temperature = 0.0;
 }
 
-// Learning starts from what earlier texts have shown of the pair. Not where sizes, and so all that
-// a request reports, are to repeat themselves.
-void SettledRequest::settle_sharpness(Engine::Impl& engine) {
+// Learning starts from what earlier sequences have shown of the pair. Not where sizes, and so all
+// that a request reports, are to repeat themselves.
+void SettledRequest::settle_inverse_temperature(Engine::Impl& engine) {
   if (!learns_belief) return;
-  draft.sharpness = BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
+  draft.inverse_temperature =
+      BeliefTemperature::usual(options.sampling.temperature, draft_temperature);
   if (costs == nullptr || engine.costs_are_saved) return;
   const std::lock_guard lock(engine.mutex);
-  sharpness = &engine.sharpness[tenths_of_temperature()];
-  draft.sharpness = sharpness->start(draft.sharpness);
+  inverse_temperature = &engine.inverse_temperatures[tenths_of_temperature()];
+  draft.inverse_temperature = inverse_temperature->start(draft.inverse_temperature);
 }
 
-void SettledRequest::settle_outlook(Engine::Impl& engine) {
+void SettledRequest::settle_draft_start(Engine::Impl& engine) {
   if (costs == nullptr) return;
   const std::lock_guard lock(engine.mutex);
-  outlook = &engine.outlooks
-                 .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
-                              draft.draw)
-                 .first->second;
+  draft_start =
+      &engine.draft_starts
+           .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
+                        draft.draw)
+           .first->second;
 }
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// What one generation asks for, settled before its text is looked at.
+// What one generation asks for, settled before its sequence is looked at.
 #pragma once
 
 #include <cmath>
@@ -25,32 +25,33 @@ struct SettledRequest {
   /// Null unless sizes are chosen step by step.
   const CostTable* costs = nullptr;
   RuleChoice* rules =
-      nullptr;  ///< of the engine, to be told how this text fared; null if it is not
+      nullptr;  ///< of the engine, to be told how this sequence fared; null if it is not
   double draft_temperature;
-  /// Of the first step: beliefs may be learned from there.
+  /// Settings of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;
   bool learns_values = false;  ///< of positions: by what is known of their acceptance
-  bool learns_belief = false;  ///< else its sharpness is fixed
-  /// Of the engine, to be told where this text's sharpness ended; null if it is not.
-  PairSharpness* sharpness = nullptr;
-  /// Of the engine: when the draft is to begin. Null unless sizes are chosen step by step.
-  DraftOutlook* outlook = nullptr;
+  bool learns_belief = false;  ///< else its inverse temperature is fixed
+  /// The engine's record, to be told where this sequence's inverse temperature ended; null if it is
+  /// not.
+  PairInverseTemperature* inverse_temperature = nullptr;
+  /// The engine's policy of when the draft is to begin. Null unless sizes are chosen step by step.
+  DraftStartPolicy* draft_start = nullptr;
 
   /// Whether trees have looked-up children.
   bool looks_up() const { return options.lookup != Lookup::none; }
 
-  /// Under which what texts have taught is kept.
+  /// Under which what sequences have taught is kept.
   std::int64_t tenths_of_temperature() const {
     return std::lround(10.0 * options.sampling.temperature);
   }
   bool greedy() const { return options.sampling.temperature == 0.0; }
-  DeviceNoise rule() const;
+  AcceptanceRule rule() const;
 
  private:
   void settle_rule(Engine::Impl& engine);
   void settle_draft(const Engine::Impl& engine);
-  void settle_sharpness(Engine::Impl& engine);
-  void settle_outlook(Engine::Impl& engine);
+  void settle_inverse_temperature(Engine::Impl& engine);
+  void settle_draft_start(Engine::Impl& engine);
 };
 
 }  // namespace coppice

@@ -6,19 +6,19 @@
 
 namespace coppice {
 
-std::int32_t SharedPrompts::awaits(const SequenceState& text) const {
-  const std::int32_t late = TargetRunner::late_rows(text);
-  if (late < least_awaited || text.target_slots.size() > 0) return 0;
-  const std::int32_t from = text.base.length();
+std::int32_t SharedPrompts::awaits(const SequenceState& sequence) const {
+  const std::int32_t prefill = TargetRunner::prefill_rows(sequence);
+  if (prefill < least_awaited || sequence.target_slots.size() > 0) return 0;
+  const std::int32_t from = sequence.base.length();
   std::int32_t most = 0;
-  for (const SequenceState* const other : texts_) {
-    if (!text.base.is_at(other->base) || other->target_slots.size() > 0) continue;
-    const std::int32_t count = std::min(late, TargetRunner::late_rows(*other));
-    const auto first = text.tokens.begin() + from;
+  for (const SequenceState* const other : sequences_) {
+    if (!sequence.base.is_at(other->base) || other->target_slots.size() > 0) continue;
+    const std::int32_t count = std::min(prefill, TargetRunner::prefill_rows(*other));
+    const auto first = sequence.tokens.begin() + from;
     const auto same =
         std::mismatch(first, first + count, other->tokens.begin() + from).first - first;
     most = std::max(most, static_cast<std::int32_t>(same));
-    if (most == late) break;
+    if (most == prefill) break;
   }
   return most < least_awaited ? 0 : most;
 }

@@ -9,22 +9,22 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   const Speculation& asked = request.options.speculation;
   if (std::holds_alternative<Plain>(asked)) return;
   if (request.learns_belief) {
-    belief_.emplace(setting_.sharpness);
-    setting_.sharpness = belief_->sharpness();
+    belief_.emplace(setting_.inverse_temperature);
+    setting_.inverse_temperature = belief_->inverse_temperature();
   }
   if (request.costs != nullptr) {
     const bool by_node = std::holds_alternative<Dyspec>(asked);
-    auto_size_ = std::make_unique<AutoSize>(
+    sizer_ = std::make_unique<SequenceSizer>(
         *request.costs, follows_the_clock() ? &engine.correction : nullptr, setting_.draw,
         by_node ? engine.options.max_tree_size : 0);
   } else if (request.learns_values) {
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
-  policy_ = make_policy(request.options, request.plan, auto_size_.get(), calibration_.get());
-  if (engine.fault == EngineFault::looks_under_rejection && auto_size_ != nullptr) {
-    policy_ = make_dyspec_policy({&auto_size_->calibration(), &auto_size_->prices(), true});
+  policy_ = make_policy(request.options, request.plan, sizer_.get(), calibration_.get());
+  if (engine.fault == EngineFault::looks_under_rejection && sizer_ != nullptr) {
+    policy_ = make_dyspec_policy({&sizer_->calibration(), &sizer_->prices(), true});
   }
-  by_costs_ = dynamic_cast<DyspecByCosts*>(policy_.get());
+  by_costs_ = policy_->by_costs();
   if (!request.looks_up()) return;
   lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
   // Sizes that repeat themselves start from the same chances.
@@ -39,54 +39,56 @@ bool Speculator::can_follow(const SequenceState& state) const {
          state.length() < engine_.draft.model->max_positions();
 }
 
-void Speculator::join(DraftOutlook::Batch& batch, DraftGaps& gaps, const SequenceState& state,
+void Speculator::join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const SequenceState& state,
                       std::int32_t tokens_left, bool ready) const {
   ++batch.texts;
   batch.kv_tokens += state.length();
   batch.tokens_left += tokens_left;
-  if (begin_ == DraftOutlook::Begin::as_scout) ++batch.scouts;
-  if (!ready && request_.outlook != nullptr) {
+  if (begin_ == DraftStartPolicy::Begin::as_probe) ++batch.probes;
+  if (!ready && request_.draft_start != nullptr) {
     batch.missing_rows += gaps.add(state, state.length() - 1);
   }
 }
 
-bool Speculator::begins(DraftOutlook::Batch& batch, const DraftGaps& gaps, SequenceState& state,
+bool Speculator::begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, SequenceState& state,
                         std::int32_t tokens_left) {
-  using Begin = DraftOutlook::Begin;
+  using Begin = DraftStartPolicy::Begin;
   if (begun()) return true;
   const std::int32_t missing = DraftPrompt::missing(state);
-  // Who is alone from the start waits for nothing.
-  if (request_.outlook == nullptr || (!put_off_ && (missing == 0 || batch.texts == 1))) {
+  // A sequence alone since its start begins drafting at once.
+  if (request_.draft_start == nullptr || (!put_off_ && (missing == 0 || batch.texts == 1))) {
     begin_ = Begin::now;
     return true;
   }
-  const std::int32_t as_scout =
-      scouted_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
-  begin_ = request_.outlook->decide(
-      batch, {tokens_left, gaps.share(state, state.length() - 1), as_scout}, *request_.costs,
+  const std::int32_t as_probe =
+      probed_ > 0 ? 0 : std::min(missing, DraftRunner::after_long_lag(state));
+  begin_ = request_.draft_start->decide(
+      batch, {tokens_left, gaps.share(state, state.length() - 1), as_probe}, *request_.costs,
       follows_the_clock() ? &engine_.correction : nullptr);
-  if (begin_ == Begin::as_scout) {
-    scouted_ = 1;
-    ++batch.scouts;
+  if (begin_ == Begin::as_probe) {
+    probed_ = 1;
+    ++batch.probes;
     DraftRunner::skip_long_lag(state);
   }
   put_off_ |= !begun();
   return begun();
 }
 
-// Others have no result for the host to wait for.
+// Records a prefill's time. Only a prompt's last draft pass returns a result, so only it can be
+// timed.
 void Speculator::note_prefill(const DraftPrompt& prompt, double seconds, double pass_rows) {
-  if (request_.outlook == nullptr || !follows_the_clock()) return;
+  if (request_.draft_start == nullptr || !follows_the_clock()) return;
   if (pass_rows == 0.0 || prompt.rows == 0 || !prompt.done() || prompt.out_of_slots) return;
   const double by_table =
-      DraftOutlook::prefill_seconds(*request_.costs, pass_rows, prompt.state->length());
-  request_.outlook->record_prefill(seconds, by_table * prompt.rows / pass_rows);
+      DraftStartPolicy::prefill_seconds(*request_.costs, pass_rows, prompt.state->length());
+  request_.draft_start->record_prefill(seconds, by_table * prompt.rows / pass_rows);
 }
 
 void Speculator::begin(const DraftPrompt& prompt) {
-  if (auto_size_ == nullptr) return;
-  auto_size_->begin_text(prompt.fit);
-  if (prompt.fit < SizingConstants::useless_fit) request_.outlook->record_useless();
+  if (sizer_ == nullptr) return;
+  sizer_->begin_text(prompt.likelihood);
+  if (prompt.likelihood < SizingConstants::useless_likelihood)
+    request_.draft_start->record_useless();
 }
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
@@ -111,7 +113,7 @@ GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_
   }
   limits.max_size = request_.plan.size > 0 ? request_.plan.size : engine_.options.max_tree_size;
   limits.max_size = std::min(limits.max_size, room);
-  if (auto_size_ != nullptr && std::holds_alternative<Chain>(request_.options.speculation)) {
+  if (sizer_ != nullptr && std::holds_alternative<Chain>(request_.options.speculation)) {
     limits.max_size = std::min(limits.max_size, SizingConstants::longest_chain);
   }
   return limits;
@@ -124,8 +126,8 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   if (!drafts && !can_go_without_draft()) return std::nullopt;
   const Speculation& asked = request_.options.speculation;
   GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
-  if (auto_size_ != nullptr) {
-    if (!auto_size_->begin_alone(step, can_go_without_draft())) {
+  if (sizer_ != nullptr) {
+    if (!sizer_->begin_alone(step, can_go_without_draft())) {
       if (!can_go_without_draft()) return std::nullopt;
       limits.drafts = false;
     }
@@ -138,32 +140,33 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
     limits.max_depth = std::min(limits.max_depth, custom->depth);
   }
   if (const auto* above = std::get_if<DyspecThreshold>(&asked)) {
-    limits.min_value = auto_size_ != nullptr ? auto_size_->threshold() : above->threshold;
+    limits.min_value = sizer_ != nullptr ? sizer_->threshold() : above->threshold;
   }
   if (limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
   return limits;
 }
 
-JointSizes::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
+BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
                                   std::int32_t room, bool apart, bool drafts) {
-  auto_size_->expect(request_.outlook->acceptance());
+  sizer_->expect(request_.draft_start->acceptance());
   drafts = drafts && can_follow(state);
   const GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
-  JointSizes::Text text;
-  text.size = auto_size_.get();
-  text.outlook = by_costs_ != nullptr
-                     ? by_costs_->outlook(limits)
-                     : TreeOutlook{&auto_size_->calibration(), limits.max_size, limits.max_depth};
-  text.outlook.drafts = drafts;
-  text.tokens_left = tokens_left;
-  text.apart = apart;
-  text.scouts = begin_ == DraftOutlook::Begin::as_scout;
-  return text;
+  BatchSizer::Text sequence;
+  sequence.size = sizer_.get();
+  sequence.prior = by_costs_ != nullptr
+                       ? by_costs_->prior(limits)
+                       : GrowthPrior{&sizer_->calibration(), limits.max_size, limits.max_depth};
+  sequence.prior.drafts = drafts;
+  sequence.tokens_left = tokens_left;
+  sequence.apart = apart;
+  sequence.probes = begin_ == DraftStartPolicy::Begin::as_probe;
+  return sequence;
 }
 
-std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text, CommonGrowth& growth) {
-  const TreeOutlook& tree = text.outlook;
-  const bool drafts = text.speculates && tree.drafts;
+std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence,
+                                             BatchGrowth& growth) {
+  const GrowthPrior& tree = sequence.prior;
+  const bool drafts = sequence.speculates && tree.drafts;
   if (!drafts && !can_go_without_draft()) return std::nullopt;
   if (tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
   GrowthLimits limits;
@@ -171,31 +174,32 @@ std::optional<GrowthLimits> Speculator::plan(const JointSizes::Text& text, Commo
   if (lookup_) limits.proposer = &*lookup_;
   limits.max_size = tree.most;
   limits.max_depth = tree.most_depth;
-  if (by_costs_ == nullptr) limits.min_value = auto_size_->threshold();
-  if (text.apart) return limits;
+  if (by_costs_ == nullptr) limits.min_value = sizer_->threshold();
+  if (sequence.apart) return limits;
   limits.common = &growth;
-  limits.worth = tree.worth;
+  limits.weight = tree.weight;
   return limits;
 }
 
 void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32_t kept,
                        DraftStep* draft, const StepWork& work) {
-  if (auto_size_ != nullptr) {
+  if (sizer_ != nullptr) {
     double won = 0.0, cost = 1.0;
     if (draft != nullptr) {
-      cost = auto_size_->record(tree, verdict.path, work);
+      cost = sizer_->record(tree, verdict.path, work);
       won = static_cast<double>(kept) - cost;
-      request_.outlook->record(tree, verdict.path);
+      request_.draft_start->record(tree, verdict.path);
     } else {
-      auto_size_->record_plain();
-      if (lookup_) auto_size_->record_without_draft(tree, verdict.path, work);
+      sizer_->record_plain();
+      if (lookup_) sizer_->record_without_draft(tree, verdict.path, work);
     }
-    if (begin_ == DraftOutlook::Begin::now) request_.outlook->record_gain(work.texts, won, cost);
-    if (!begun()) request_.outlook->record_put_off(work.texts);
-    // What it wins for itself the others pay for, who end no earlier.
-    const bool scouts = begin_ == DraftOutlook::Begin::as_scout;
-    if (scouts && draft != nullptr) ++scouted_;
-    if (scouts && (auto_size_->waits() || scouted_ > SizingConstants::known_steps)) {
+    if (begin_ == DraftStartPolicy::Begin::now)
+      request_.draft_start->record_gain(work.texts, won, cost);
+    if (!begun()) request_.draft_start->record_put_off(work.texts);
+    // A probe's gain is paid for by the others, which finish no earlier.
+    const bool probes = begin_ == DraftStartPolicy::Begin::as_probe;
+    if (probes && draft != nullptr) ++probed_;
+    if (probes && (sizer_->waits() || probed_ > SizingConstants::known_steps)) {
       forget_draft();
       put_off_ = true;
     }
@@ -210,7 +214,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
 
 const AcceptanceCalibration* Speculator::calibration() const {
   if (!request_.learns_values) return nullptr;
-  return auto_size_ != nullptr ? &auto_size_->calibration() : calibration_.get();
+  return sizer_ != nullptr ? &sizer_->calibration() : calibration_.get();
 }
 
 // By the tokens that came after the nodes that the draft has evaluated.
@@ -221,11 +225,11 @@ void Speculator::learn_belief(const TokenTree& tree, const Verdict& verdict,
     const bool last = i == verdict.path.size();
     const TokenId token =
         last ? verdict.bonus : tree.token[static_cast<std::size_t>(verdict.path[i])];
-    const std::int32_t source = tree.source[static_cast<std::size_t>(node)];
-    if (const auto seen = sampler.evidence(source, token)) belief_->observe(*seen);
+    const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(node)];
+    if (const auto seen = sampler.evidence(candidate, token)) belief_->observe(*seen);
     if (!last) node = verdict.path[i];
   }
-  setting_.sharpness = belief_->sharpness();
+  setting_.inverse_temperature = belief_->inverse_temperature();
 }
 
 void Speculator::learn_pair(const Statistics& s) {
@@ -233,19 +237,20 @@ void Speculator::learn_pair(const Statistics& s) {
   // A draft that equals the target takes few steps.
   constexpr double least_tokens = 16.0;
   const double tokens = s.emitted_per_step * static_cast<double>(s.steps);
-  if (request_.sharpness != nullptr && tokens >= least_tokens) {
-    request_.sharpness->record(belief_->sharpness(),
-                               BeliefTemperature::usual(request_.options.sampling.temperature,
-                                                        request_.draft_temperature));
+  if (request_.inverse_temperature != nullptr && tokens >= least_tokens) {
+    request_.inverse_temperature->record(
+        belief_->inverse_temperature(),
+        BeliefTemperature::usual(request_.options.sampling.temperature,
+                                 request_.draft_temperature));
   }
-  // Nor does a text say much that shared its passes: what rows cost it was others' doing.
+  // A sequence that shared passes tells little: its cost per row depended on the others.
   if (request_.rules == nullptr || s.steps < SizingConstants::least_steps ||
       s.batch_mean > SizingConstants::most_company) {
     return;
   }
-  // The caller's own time, and waiting for other texts, say nothing of a rule.
+  // The caller's own time, and waiting for other sequences, say nothing of a rule.
   const double taken = s.seconds.draft + s.seconds.verify + s.seconds.sampling;
-  const double rate = taken > 0.0 ? tokens / taken * auto_size_->plain_seconds() : 0.0;
+  const double rate = taken > 0.0 ? tokens / taken * sizer_->plain_seconds() : 0.0;
   if (rate > 0.0) request_.rules->record(request_.options.acceptance, rate, s.tree_size_mean);
 }
 
@@ -258,7 +263,7 @@ void Speculator::leave_answer(std::span<const TokenId> answer) {
 
 double Speculator::draft_temperature() const {
   if (!belief_) return request_.draft_temperature;
-  return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->sharpness();
+  return (request_.greedy() ? request_.draft_temperature : 1.0) / belief_->inverse_temperature();
 }
 
 }  // namespace coppice

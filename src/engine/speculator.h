@@ -1,4 +1,4 @@
-// How one text speculates: its policy, and what the verdicts have taught it.
+// How one sequence speculates: its policy, and what the verdicts have taught it.
 #pragma once
 
 #include <memory>
@@ -6,12 +6,12 @@
 
 #include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/lookup.h"
 #include "engine/settled_request.h"
 #include "models/draft_gaps.h"
-#include "sizing/auto_size.h"
-#include "sizing/joint_sizes.h"
+#include "sizing/batch_sizer.h"
+#include "sizing/sequence_sizer.h"
 
 namespace coppice {
 
@@ -25,17 +25,18 @@ class Speculator {
   bool can_follow(const SequenceState& state) const;
   /// Whether trees have children without the draft.
   bool proposes() const { return lookup_.has_value(); }
-  /// Counts the text among those of a step, and what it lacks; `ready`: the draft has seen it, or
-  /// will not.
-  void join(DraftOutlook::Batch& batch, DraftGaps& gaps, const SequenceState& state,
+  /// Counts the sequence among those of a step, and what it lacks; `ready`: the draft has seen it,
+  /// or will not.
+  void join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const SequenceState& state,
             std::int32_t tokens_left, bool ready) const;
   /// Whether the draft is to be prefilled before the step of that batch, all of which was counted.
-  /// From then on it is, until forget_draft(). A scout's draft will see the end of the text alone.
-  bool begins(DraftOutlook::Batch& batch, const DraftGaps& gaps, SequenceState& state,
+  /// From then on it is, until forget_draft(). A probe's draft will see the end of the sequence
+  /// alone.
+  bool begins(DraftStartPolicy::Batch& batch, const DraftGaps& gaps, SequenceState& state,
               std::int32_t tokens_left);
-  /// Whether it is, or was. Not of a scout that has found out: it goes on as the others do.
-  bool begun() const { return begin_ != DraftOutlook::Begin::later; }
-  /// Whether the text went on without it for a step.
+  /// Whether it is, or was. Not of a probe that has found out: it goes on as the others do.
+  bool begun() const { return begin_ != DraftStartPolicy::Begin::later; }
+  /// Whether the sequence went on without it for a step.
   bool was_put_off() const { return put_off_; }
   /// A pass over prompts, of `pass_rows` in all, took this long by the prompt's share; 0 rows: it
   /// says nothing of later ones.
@@ -43,41 +44,41 @@ class Speculator {
   /// The draft has been prefilled, as far as there were slots: else steps will be plain.
   void begin(const DraftPrompt& prompt);
   /// Its KV was given up, or is not kept up to date.
-  void forget_draft() { begin_ = DraftOutlook::Begin::later; }
+  void forget_draft() { begin_ = DraftStartPolicy::Begin::later; }
   /// Nodes of each tree if that was asked for; 0: as many as pay, or none.
   std::int32_t fixed_size(const SequenceState& state, std::int32_t tokens_left) const;
   /// Whether sizes are chosen step by step.
-  bool adapts() const { return auto_size_ != nullptr; }
+  bool adapts() const { return sizer_ != nullptr; }
   /// Whether its trees can grow together with others', at common prices.
   bool can_grow_jointly() const { return by_costs_ != nullptr; }
-  /// Whether what is drawn stays: texts with the same noise must not grow together.
-  bool draws_for_good() const { return setting_.draw == ChildDraw::sampled; }
+  /// Whether what is drawn stays: sequences with the same noise must not grow together.
+  bool draws_for_good() const { return setting_.draw == AcceptanceRule::rejection; }
   /// Nodes of its trees of late, on average.
   double usual_nodes() const { return steps_ > 0.0 ? nodes_ / steps_ : 0.0; }
   /// Bounds of a step's tree of at most `room` nodes, of which `tokens_left` tokens at most can be
-  /// used; nothing: a plain step. For a text that is alone, or whose sizes are given. They depend
-  /// on what is known before the step alone. `drafts`: the draft has seen the text.
+  /// used; nothing: a plain step. For a sequence that is alone, or whose sizes are given. They
+  /// depend on what is known before the step alone. `drafts`: the draft has seen the sequence.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
                                    std::int32_t room, const StepPrices::Step& step, bool drafts);
   /// The same of one among others whose sizes are not: as it joins them, and its bounds when they
   /// have decided.
-  JointSizes::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
+  BatchSizer::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
                         bool apart, bool drafts);
-  std::optional<GrowthLimits> plan(const JointSizes::Text& text, CommonGrowth& growth);
-  /// Grows the trees. Its own; not for a text that never speculates.
+  std::optional<GrowthLimits> plan(const BatchSizer::Text& sequence, BatchGrowth& growth);
+  /// Grows the trees. Its own; not for a sequence that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
   /// Learns what a judged step tells. Acceptance is that of all nodes that were judged; what
-  /// speculation wins is by the tokens that stay, `kept` (TextRun::tokens_to_end()). `draft` is
-  /// null where it had no part.
+  /// speculation wins is by the tokens that stay, `kept` (RunningSequence::tokens_to_end()).
+  /// `draft` is null where it had no part.
   void learn(const TokenTree& tree, const Verdict& verdict, std::int32_t kept, DraftStep* draft,
              const StepWork& work);
   /// Whether sizes follow the clock.
-  bool asks_for_the_clock() const { return auto_size_ != nullptr && follows_the_clock(); }
+  bool asks_for_the_clock() const { return sizer_ != nullptr && follows_the_clock(); }
 
-  /// At a text's end, from its finished statistics.
+  /// At a sequence's end, from its finished statistics.
   void learn_pair(const Statistics& statistics);
-  /// Likewise, from its answer: for texts that come after.
+  /// Likewise, from its answer: for sequences that come after.
   void leave_answer(std::span<const TokenId> answer);
 
   /// What positions are valued by; null if it is nothing that is learned.
@@ -100,15 +101,15 @@ class Speculator {
   const SettledRequest& request_;
   DraftRunner::Setting setting_;
   std::optional<BeliefTemperature> belief_;  ///< learned
-  std::unique_ptr<AutoSize> auto_size_;
+  std::unique_ptr<SequenceSizer> sizer_;
   double steps_ = 0.0, nodes_ = 0.0;  ///< of steps with trees, discounted
   std::optional<LookupProposer> lookup_;
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
-  DyspecByCosts* by_costs_ = nullptr;  ///< this one, if it is
-  DraftOutlook::Begin begin_ = DraftOutlook::Begin::later;
+  CostDrivenDyspec* by_costs_ = nullptr;  ///< this one, if it is
+  DraftStartPolicy::Begin begin_ = DraftStartPolicy::Begin::later;
   bool put_off_ = false;
-  std::int32_t scouted_ = 0;  ///< steps as a scout, and one; 0: it was none
+  std::int32_t probed_ = 0;  ///< steps as a probe, and one; 0: it was none
 };
 
 }  // namespace coppice

@@ -19,7 +19,7 @@ constexpr bool trees_are_validated = true;
 constexpr bool trees_are_validated = false;
 #endif
 
-// Of a text that no draft follows: it draws nothing, and evaluates nothing.
+// Stands in for the draft of a sequence without one: draws nothing, and evaluates nothing.
 class NoDraft final : public TextDraft {
  public:
   void evaluate(const TokenTree&, std::span<const std::int32_t>) override {}
@@ -41,14 +41,15 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
       common_(plan.common),
       processors_(engine.device->shares_host_memory()),
       passes_(*engine.device) {
-  parts_.reserve(plan.texts.size());
-  for (const TextPlan& of : plan.texts) {
+  parts_.reserve(plan.sequences.size());
+  for (const SequencePlan& of : plan.sequences) {
     Part& part = parts_.emplace_back(Part{&of});
     if (!of.judged) continue;
-    TextRun& text = part.text();
-    part.key = {text.request.options.seed, text.request.options.stream, text.state.steps++,
-                static_cast<std::uint64_t>(text.state.length()) + (text.state.taken_back << 32)};
-    text.tree.reset(text.state.tokens.back());
+    RunningSequence& sequence = part.sequence();
+    part.key = {sequence.request.options.seed, sequence.request.options.stream,
+                sequence.state.steps++, static_cast<std::uint64_t>(sequence.state.length()),
+                sequence.state.epoch};
+    sequence.tree.reset(sequence.state.tokens.back());
   }
 }
 
@@ -60,18 +61,20 @@ void Step::grow() {
   const double start = now_seconds();
   for (Part& part : parts_) {
     if (!part.plan->limits) continue;
-    TextRun& text = part.text();
+    RunningSequence& sequence = part.sequence();
     if (part.plan->limits->drafts) {
-      part.draft = engine_.draft_runner->begin(text.state, part.key, text.speculator.setting());
+      part.draft =
+          engine_.draft_runner->begin(sequence.state, part.key, sequence.speculator.setting());
     }
     growing_parts.push_back(&part);
   }
   if (growing_parts.empty()) return;
   growing.reserve(growing_parts.size());
   for (Part* const part : growing_parts) {
-    TextRun& text = part->text();
+    RunningSequence& sequence = part->sequence();
     DraftSource& source = part->draft ? static_cast<DraftSource&>(*part->draft) : no_draft;
-    growing.push_back({text.speculator.policy(), source, *part->plan->limits, text.tree, nullptr});
+    growing.push_back({sequence.speculator.policy(), source, *part->plan->limits, sequence.tree,
+                       nullptr, part->draft.get()});
   }
   DraftPasses* passes = engine_.draft_runner.get();
   if (passes == nullptr) passes = &no_passes;
@@ -79,22 +82,22 @@ void Step::grow() {
   double rest = now_seconds() - start, nodes = 0.0;
   for (std::size_t g = 0; g < growing.size(); ++g) {
     Part& part = *growing_parts[g];
-    TextRun& text = part.text();
+    RunningSequence& sequence = part.sequence();
     if (part.draft) part.seconds = part.draft->seconds();
     rest -= part.seconds.draft + part.seconds.drawing;
-    text.failure = growing[g].failure;
-    if (text.failure) text.tree.reset(text.state.tokens.back());
-    nodes += text.tree.nodes();
+    sequence.failure = growing[g].failure;
+    if (sequence.failure) sequence.tree.reset(sequence.state.tokens.back());
+    nodes += sequence.tree.nodes();
   }
   for (Part* const part : growing_parts) {
-    TextRun& text = part->text();
+    RunningSequence& sequence = part->sequence();
     // By the sizes that came of it.
-    part->seconds.construction = rest * text.tree.nodes() / nodes;
-    text.account.seconds.draft += part->seconds.draft;
-    text.account.seconds.sampling += part->seconds.drawing + part->seconds.construction;
-    if (part->draft) text.account.draft_passes += part->draft->passes();
+    part->seconds.construction = rest * sequence.tree.nodes() / nodes;
+    sequence.account.seconds.draft += part->seconds.draft;
+    sequence.account.seconds.sampling += part->seconds.drawing + part->seconds.construction;
+    if (part->draft) sequence.account.draft_passes += part->draft->passes();
     if constexpr (trees_are_validated) {
-      text.tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
+      sequence.tree.validate(static_cast<std::int32_t>(engine_.target.model->config().vocab_size));
     }
   }
 }
@@ -105,17 +108,18 @@ bool Step::judge() {
   double rows = 0.0;
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
-    TextRun& text = part.text();
+    RunningSequence& sequence = part.sequence();
     part.in_pass = trees.size();
     rows += part.rows();
     if (part.plan->judged) {
-      trees.push_back({&text.state, &text.tree, text.request.options.sampling, text.request.rule(),
-                       part.key, part.draft ? &part.draft->sampler() : nullptr, &text.verdict});
-      ++texts_;
+      trees.push_back({&sequence.state, &sequence.tree, sequence.request.options.sampling,
+                       sequence.request.rule(), part.key,
+                       part.draft ? &part.draft->sampler() : nullptr, &sequence.verdict});
+      ++sequences_;
     } else {
       TextTree& chunk = trees.emplace_back();
-      chunk.state = &text.state;
-      chunk.late_rows = part.plan->late_rows;
+      chunk.state = &sequence.state;
+      chunk.prefill_rows = part.plan->prefill_rows;
     }
   }
   if (trees.empty()) return true;
@@ -129,7 +133,7 @@ bool Step::judge() {
     part.seconds.construction += part.share * seconds.construction;
     part.seconds.judging = part.share * seconds.judging;
     if (!part.plan->judged) continue;
-    part.text().note_failure([&] {
+    part.sequence().note_failure([&] {
       part.note_logprobs(pass_->text(part.in_pass));
       if (engine_.observer) show(part);
     });
@@ -141,41 +145,42 @@ void Step::commit() {
   observe();  // first: if it throws, the step may be taken again
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
-    part.text().note_failure([&] { part.commit(pass_->text(part.in_pass)); });
+    part.sequence().note_failure([&] { part.commit(pass_->text(part.in_pass)); });
   }
 }
 
 void Step::Part::commit(TargetRows& target) {
-  SequenceState& state = text().state;
+  SequenceState& state = sequence().state;
   if (!plan->judged) {
     target.commit({});
     return state.share(state.target_kv());
   }
-  const std::vector<std::int32_t>& path = text().verdict.path;
+  const std::vector<std::int32_t>& path = sequence().verdict.path;
   target.commit(path);
-  if (draft) draft->commit(text().tree, path);
+  if (draft) draft->commit(sequence().tree, path);
   for (const std::int32_t node : path) {
-    state.append(text().tree.token[static_cast<std::size_t>(node)]);
+    state.append(sequence().tree.token[static_cast<std::size_t>(node)]);
   }
-  // Texts that begin alike need not compute the prompt, too.
-  if (plan->late_rows > 0) state.share(state.target_kv());
-  state.append(text().verdict.bonus);
+  // Sequences that begin alike need not compute the prompt, too.
+  if (plan->prefill_rows > 0) state.share(state.target_kv());
+  state.append(sequence().verdict.bonus);
 }
 
 void Step::account() {
   const double preparing = passes_.preparing();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
-    part.text().note_failure([&] {
-      TextRun::Account& account = part.text().account;
-      if (part.is_step()) account.batch += texts_;
+    part.sequence().note_failure([&] {
+      RunningSequence::Account& account = part.sequence().account;
+      if (part.is_step()) account.batch += sequences_;
       account.preparing_seconds += part.share * preparing;
       part.account(work_);
     });
   }
 }
 
-// What the step was, and what it took: for all automatic sizes. Its texts are as they were before.
+// What the step was, and what it took: for all automatic sizes. Its sequences are as they were
+// before.
 void Step::observe() {
   StepWork& work = work_;
   StepSeconds seconds;
@@ -188,22 +193,22 @@ void Step::observe() {
       work.prompt_rows += part.rows();
       continue;
     }
-    const TextRun& text = part.text();
-    work.add(text.tree.size(), part.draft ? part.draft->passes() : 0, text.state.length());
-    tokens += text.tokens_to_end();
-    asked |= text.speculator.asks_for_the_clock();
+    const RunningSequence& sequence = part.sequence();
+    work.add(sequence.tree.size(), part.draft ? part.draft->passes() : 0, sequence.state.length());
+    tokens += sequence.tokens_to_end();
+    asked |= sequence.speculator.asks_for_the_clock();
   }
-  if (work.texts > 1 && engine_.joint_sizes) engine_.joint_sizes->record(work, tokens);
+  if (work.texts > 1 && engine_.batch_sizer) engine_.batch_sizer->record(work, tokens);
   if (asked && passes_.were_usual()) {
     engine_.correction.observe_step(*engine_.costs, work, seconds, disturbed());
   }
   if (engine_.fault == EngineFault::shared_steps_are_not_learned && work.texts > 1) {
-    throw_failure("planted: nothing is learned from steps of several texts");
+    throw_failure("planted: nothing is learned from steps of several sequences");
   }
 }
 
 void Step::Part::account(const StepWork& work) {
-  TextRun::Account& a = text().account;
+  RunningSequence::Account& a = sequence().account;
   if (!is_step()) {
     a.seconds.prefill += seconds.verify + seconds.judging;
     return;
@@ -211,11 +216,13 @@ void Step::Part::account(const StepWork& work) {
   ++a.steps;
   a.seconds.verify += seconds.verify;
   a.seconds.sampling += seconds.judging;
-  a.drafted += text().tree.size();
-  const auto looked_up = [&](std::int32_t node) { return text().tree.is_certain(node); };
-  for (std::int32_t node = 1; node < text().tree.nodes(); ++node) a.looked_up += looked_up(node);
-  a.looked_up_accepted += std::ranges::count_if(text().verdict.path, looked_up);
-  text().speculator.learn(text().tree, text().verdict, text().tokens_to_end(), draft.get(), work);
+  a.drafted += sequence().tree.size();
+  const auto looked_up = [&](std::int32_t node) { return sequence().tree.is_certain(node); };
+  for (std::int32_t node = 1; node < sequence().tree.nodes(); ++node)
+    a.looked_up += looked_up(node);
+  a.looked_up_accepted += std::ranges::count_if(sequence().verdict.path, looked_up);
+  sequence().speculator.learn(sequence().tree, sequence().verdict, sequence().tokens_to_end(),
+                              draft.get(), work);
 }
 
 // Whether others ran in the place of this thread, or of one that helps it: a pass then waits for
@@ -226,18 +233,19 @@ bool Step::disturbed() const {
 }
 
 void Step::show(Part& part) {
-  TextRun& text = part.text();
-  const Stopwatch timing(text.account.observer_seconds);
+  RunningSequence& sequence = part.sequence();
+  const Stopwatch timing(sequence.account.observer_seconds);
   TargetRows& target = pass_->text(part.in_pass);
-  engine_.observer({text.state, text.tree, text.verdict, target,
-                    part.draft ? &part.draft->sampler() : nullptr, text.request.options.sampling,
-                    text.speculator.setting().params, part.key,
-                    part.draft ? part.draft->passes() : 0, part.seconds, target.late_rows(),
-                    part.draft ? text.speculator.calibration() : nullptr, text.tokens_to_end()});
+  engine_.observer({sequence.state, sequence.tree, sequence.verdict, target,
+                    part.draft ? &part.draft->sampler() : nullptr,
+                    sequence.request.options.sampling, sequence.speculator.setting().params,
+                    part.key, part.draft ? part.draft->passes() : 0, part.seconds,
+                    target.prefill_rows(), part.draft ? sequence.speculator.calibration() : nullptr,
+                    sequence.tokens_to_end()});
 }
 
 void Step::Part::note_logprobs(TargetRows& target) const {
-  TextRun& run = text();
+  RunningSequence& run = sequence();
   run.logprobs.clear();
   if (!run.request.options.logprobs) return;
   std::int32_t node = 0;
@@ -249,7 +257,7 @@ void Step::Part::note_logprobs(TargetRows& target) const {
 }
 
 void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId token) const {
-  const SamplingParams& params = text().request.options.sampling;
+  const SamplingParams& params = sequence().request.options.sampling;
   const std::span<const float> probs =
       params.temperature > 0.0
           ? target.distribution(node)
@@ -271,7 +279,7 @@ void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId tok
     if (probs[static_cast<std::size_t>(ids[i])] > 0.0f)
       entry.top.emplace_back(ids[i], log_of(ids[i]));
   }
-  text().logprobs.push_back(std::move(entry));
+  sequence().logprobs.push_back(std::move(entry));
 }
 
 }  // namespace coppice

@@ -10,28 +10,28 @@ namespace {
 
 class Planner {
  public:
-  Planner(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan)
+  Planner(Engine::Impl& engine, std::span<RunningSequence* const> sequences, StepPlan& plan)
       : engine_(engine),
-        texts_(texts),
+        sequences_(sequences),
         plan_(plan),
         limits_(engine.target.model->options()),
         rows_(limits_.max_rows),
         judged_(limits_.max_logit_rows),
         kv_tokens_(limits_.max_kv_tokens),
         slots_(engine.target_runner->free_slots()),
-        reads_by_text_(engine.target_runner->reads_by_text() &&
-                       engine.fault != EngineFault::copies_counted_once) {}
+        reads_by_sequence_(engine.target_runner->reads_by_text() &&
+                           engine.fault != EngineFault::copies_counted_once) {}
 
   void choose() {
-    for (TextRun* const text : texts_) {
-      if (plan_.texts.size() == static_cast<std::size_t>(engine_.options.max_sequences)) return;
-      const std::int32_t late = TargetRunner::late_rows(text->state);
+    for (RunningSequence* const sequence : sequences_) {
+      if (plan_.sequences.size() == static_cast<std::size_t>(engine_.options.max_sequences)) return;
+      const std::int32_t prefill = TargetRunner::prefill_rows(sequence->state);
       // It waits for a step, and finds them computed.
-      if (prompts_.awaits(text->state) > 0) continue;
-      const std::int32_t fixed = late > 0 ? 0 : fixed_size(*text);
-      const std::int32_t rows = late > 0 ? claim(late) : 1 + fixed;
-      // What the pool holds, a pass may see, but not again for each text.
-      const std::int32_t seen = reads_by_text_ ? text->state.target_kv() + rows : 0;
+      if (prompts_.awaits(sequence->state) > 0) continue;
+      const std::int32_t fixed = prefill > 0 ? 0 : fixed_size(*sequence);
+      const std::int32_t rows = prefill > 0 ? claim(prefill) : 1 + fixed;
+      // What the pool holds, a pass may see, but not again for each sequence.
+      const std::int32_t seen = reads_by_sequence_ ? sequence->state.target_kv() + rows : 0;
       if (rows > rows_ || 1 + fixed > judged_ || seen > kv_tokens_) continue;
       if (slots_ < 1) {
         plan_.short_of_slots = true;
@@ -40,20 +40,20 @@ class Planner {
       rows_ -= rows;
       judged_ -= 1 + fixed;
       kv_tokens_ -= seen;
-      if (late > 0) prompts_.add(text->state);
-      // Late rows take what slots there are.
+      if (prefill > 0) prompts_.add(sequence->state);
+      // Prefill rows take what slots there are.
       --slots_;
-      plan_.texts.push_back({text, late, late == 0, std::nullopt});
-      if (late > 0) {
+      plan_.sequences.push_back({sequence, prefill, prefill == 0, std::nullopt});
+      if (prefill > 0) {
         rows_of_prompts_ += rows;
         ++claimed_prompts_;
         continue;
       }
-      if (!may_grow(*text)) continue;
+      if (!may_grow(*sequence)) continue;
       ++trees_;
       if (fixed == 0) ++open_trees_;
       fixed_nodes_ += fixed;
-      if (text->can_draft()) draft_lag_ += DraftRunner::lag(text->state);
+      if (sequence->can_draft()) draft_lag_ += DraftRunner::lag(sequence->state);
     }
   }
 
@@ -74,24 +74,25 @@ class Planner {
         draft_room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_));
     StepPrices::Step step = meet();
     double nodes = 0.0;
-    for (TextPlan& text : plan_.texts) {
-      if (!text.judged || !may_grow(*text.text)) continue;
-      Speculator& speculator = text.text->speculator;
-      const std::int32_t fixed = fixed_size(*text.text), left = text.text->tokens_left();
+    for (SequencePlan& plan : plan_.sequences) {
+      if (!plan.judged || !may_grow(*plan.sequence)) continue;
+      Speculator& speculator = plan.sequence->speculator;
+      const std::int32_t fixed = fixed_size(*plan.sequence), left = plan.sequence->tokens_left();
       const std::int32_t room = std::min({fixed > 0 ? fixed : open, slots, drafted});
-      if (finds_its_size_among_others(step, *text.text)) {
-        const bool apart = !speculator.can_grow_jointly() || has_twin(*text.text);
+      if (finds_its_size_among_others(step, *plan.sequence)) {
+        const bool apart = !speculator.can_grow_jointly() || has_twin(*plan.sequence);
         const std::int32_t most = apart ? room : std::min(joint_drafted, slots_of_trees());
         plan_.joint.push_back(
-            speculator.join(text.text->state, left, most, apart, text.text->can_draft()));
+            speculator.join(plan.sequence->state, left, most, apart, plan.sequence->can_draft()));
         if (!apart) continue;
         slots_ -= most;
         take_rows(most);
       } else {
-        text.limits = speculator.plan(text.text->state, left, room, step, text.text->can_draft());
-        if (!text.limits) continue;
-        slots_ -= text.limits->max_size;
-        if (fixed == 0) take_rows(text.limits->max_size);
+        plan.limits =
+            speculator.plan(plan.sequence->state, left, room, step, plan.sequence->can_draft());
+        if (!plan.limits) continue;
+        slots_ -= plan.limits->max_size;
+        if (fixed == 0) take_rows(plan.limits->max_size);
       }
       nodes += speculator.usual_nodes();
     }
@@ -101,16 +102,16 @@ class Planner {
   }
 
   void plan_prompts() {
-    for (TextPlan& text : plan_.texts) {
-      if (text.judged) continue;
-      const std::int32_t rows = text.late_rows + 1, claimed = claim(text.late_rows);
+    for (SequencePlan& plan : plan_.sequences) {
+      if (plan.judged) continue;
+      const std::int32_t rows = plan.prefill_rows + 1, claimed = claim(plan.prefill_rows);
       const std::int32_t most = std::min({claimed + rows_, claimed + kv_tokens_, 1 + slots_});
       // Parts of equal size: a pass of the few rows left over would cost about as much as one of
       // many.
       const std::int32_t passes = (rows + most - 1) / most;
       const std::int32_t taken = (rows + passes - 1) / passes;
-      text.judged = taken == rows;
-      if (!text.judged) text.late_rows = taken;
+      plan.judged = taken == rows;
+      if (!plan.judged) plan.prefill_rows = taken;
       rows_ -= taken - claimed;
       kv_tokens_ -= taken - claimed;
       slots_ -= taken - 1;
@@ -119,55 +120,58 @@ class Planner {
 
  private:
   // A tree is for two tokens at least.
-  static bool may_grow(const TextRun& text) {
-    return text.can_speculate() && text.tokens_left() >= 2;
+  static bool may_grow(const RunningSequence& sequence) {
+    return sequence.can_speculate() && sequence.tokens_left() >= 2;
   }
   // Most nodes that each tree may have the draft evaluate; without one none is.
-  std::int32_t draft_room(std::int32_t lag, std::int32_t texts) const {
+  std::int32_t draft_room(std::int32_t lag, std::int32_t sequences) const {
     if (engine_.draft_runner == nullptr) return limits_.max_rows;
-    return engine_.draft_runner->room(lag, texts);
+    return engine_.draft_runner->room(lag, sequences);
   }
-  static std::int32_t fixed_size(const TextRun& text) {
-    return text.speculator.fixed_size(text.state, text.tokens_left());
+  static std::int32_t fixed_size(const RunningSequence& sequence) {
+    return sequence.speculator.fixed_size(sequence.state, sequence.tokens_left());
   }
   // What a prompt has in any case, so that it goes on beside any trees.
-  std::int32_t claim(std::int32_t late_rows) const {
-    return std::min(late_rows + 1, std::max(1, limits_.max_rows / 4));
+  std::int32_t claim(std::int32_t prefill_rows) const {
+    return std::min(prefill_rows + 1, std::max(1, limits_.max_rows / 4));
   }
   StepPrices::Step meet() {
     StepPrices::Step step;
     step.number = engine_.steps++;
     step.texts = 0;
     step.other_rows = step.prompt_rows = rows_of_prompts_;
-    for (const TextPlan& text : plan_.texts) {
-      if (!text.judged) continue;
+    for (const SequencePlan& plan : plan_.sequences) {
+      if (!plan.judged) continue;
       ++step.texts;
-      step.kv_tokens += text.text->state.length();
+      step.kv_tokens += plan.sequence->state.length();
     }
     return step;
   }
-  bool finds_its_size_among_others(const StepPrices::Step& step, const TextRun& text) const {
-    return step.texts > 1 && text.speculator.adapts();
+  bool finds_its_size_among_others(const StepPrices::Step& step,
+                                   const RunningSequence& sequence) const {
+    return step.texts > 1 && sequence.speculator.adapts();
   }
-  // Of texts with the same noise one's tokens would decide whether the other draws the same.
-  bool has_twin(const TextRun& text) const {
-    const auto is_twin = [&](const TextRun* other) {
-      const GenerateOptions &a = text.request.options, &b = other->request.options;
-      return other != &text && a.seed == b.seed && a.stream == b.stream && !other->request.greedy();
+  // Says whether another sequence has the same noise: its tokens would decide what this one draws.
+  bool has_twin(const RunningSequence& sequence) const {
+    const auto is_twin = [&](const RunningSequence* other) {
+      const GenerateOptions &a = sequence.request.options, &b = other->request.options;
+      return other != &sequence && a.seed == b.seed && a.stream == b.stream &&
+             !other->request.greedy();
     };
     if (engine_.fault == EngineFault::twins_grow_together) return false;
-    return text.speculator.draws_for_good() && std::any_of(texts_.begin(), texts_.end(), is_twin);
+    return sequence.speculator.draws_for_good() &&
+           std::any_of(sequences_.begin(), sequences_.end(), is_twin);
   }
   void plan_jointly(const StepPrices::Step& step) {
-    JointSizes& sizes = engine_.sizes_among_others();
+    BatchSizer& sizes = engine_.sizes_among_others();
     plan_.common = &sizes.growth();
     const std::int32_t room = std::min({rows_, judged_, kv_tokens_, slots_of_trees()});
     const std::int32_t nodes = sizes.begin(step, plan_.joint, room);
     auto joint = plan_.joint.begin();
-    for (TextPlan& text : plan_.texts) {
-      if (!text.judged || !may_grow(*text.text)) continue;
-      if (!finds_its_size_among_others(step, *text.text)) continue;
-      text.limits = text.text->speculator.plan(*joint++, *plan_.common);
+    for (SequencePlan& plan : plan_.sequences) {
+      if (!plan.judged || !may_grow(*plan.sequence)) continue;
+      if (!finds_its_size_among_others(step, *plan.sequence)) continue;
+      plan.limits = plan.sequence->speculator.plan(*joint++, *plan_.common);
     }
     slots_ -= nodes;
     take_rows(nodes);
@@ -183,12 +187,12 @@ class Planner {
   }
 
   Engine::Impl& engine_;
-  std::span<TextRun* const> texts_;
+  std::span<RunningSequence* const> sequences_;
   StepPlan& plan_;
   const ModelOptions& limits_;
   // What is left of each:
   std::int32_t rows_, judged_, kv_tokens_, slots_;
-  const bool reads_by_text_;
+  const bool reads_by_sequence_;
   SharedPrompts prompts_;
   std::int32_t rows_of_prompts_ = 0, claimed_prompts_ = 0;
   std::int32_t trees_ = 0, open_trees_ = 0, fixed_nodes_ = 0, draft_lag_ = 0;
@@ -196,12 +200,12 @@ class Planner {
 
 }  // namespace
 
-void plan_step(Engine::Impl& engine, std::span<TextRun* const> texts, StepPlan& plan) {
-  plan.texts.clear();
+void plan_step(Engine::Impl& engine, std::span<RunningSequence* const> sequences, StepPlan& plan) {
+  plan.sequences.clear();
   plan.joint.clear();
   plan.common = nullptr;
   plan.short_of_slots = false;
-  Planner planner(engine, texts, plan);
+  Planner planner(engine, sequences, plan);
   planner.choose();
   planner.plan_trees();
   planner.plan_prompts();

@@ -11,7 +11,7 @@
 #include "drafting/specinfer.h"
 #include "engine/check_speculation.h"
 #include "engine/custom_drafting.h"
-#include "sizing/auto_size.h"
+#include "sizing/sequence_sizer.h"
 
 namespace coppice {
 namespace {
@@ -110,20 +110,20 @@ struct Planning {
 /// Makes a policy of each kind.
 struct PolicyMaker {
   const TreePlan& plan;
-  AutoSize* auto_size;
+  SequenceSizer* sizer;
   const AcceptanceCalibration* calibration;
-  ChildDraw draw;
+  AcceptanceRule draw;
 
   using Made = std::unique_ptr<DraftPolicy>;
 
   Made operator()(const Plain&) const { return nullptr; }
-  Made operator()(const Dyspec& asked) const { return dyspec(asked.plain_values, auto_size); }
+  Made operator()(const Dyspec& asked) const { return dyspec(asked.plain_values, sizer); }
   Made operator()(const DyspecThreshold& asked) const {
     return dyspec(asked.plain_values, nullptr);
   }
   Made operator()(const Chain&) const {
-    if (auto_size == nullptr) return make_chain_policy();
-    return make_chain_policy({calibration, &auto_size->prices(), draw != ChildDraw::sampled});
+    if (sizer == nullptr) return make_chain_policy();
+    return make_chain_policy({calibration, &sizer->prices(), draw != AcceptanceRule::rejection});
   }
   Made operator()(const StaticTree&) const { return make_static_policy(plan.map.shape); }
   Made operator()(const SpecInfer&) const { return make_specinfer_policy(plan.widths); }
@@ -140,9 +140,9 @@ struct PolicyMaker {
     return adapt_policy(asked.name, made_by(asked), draw);
   }
 
-  Made dyspec(bool plain_values, AutoSize* sizes) const {
+  Made dyspec(bool plain_values, SequenceSizer* sizes) const {
     const AcceptanceCalibration* values = plain_values ? nullptr : calibration;
-    const bool any_tree = values != nullptr && draw != ChildDraw::sampled;
+    const bool any_tree = values != nullptr && draw != AcceptanceRule::rejection;
     return make_dyspec_policy({values, sizes == nullptr ? nullptr : &sizes->prices(), any_tree});
   }
 };
@@ -175,10 +175,10 @@ bool sized_by_costs(const Speculation& speculation) {
 }
 
 std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
-                                         AutoSize* auto_size,
+                                         SequenceSizer* sizer,
                                          const AcceptanceCalibration* calibration) {
-  if (auto_size != nullptr) calibration = &auto_size->calibration();
-  return std::visit(PolicyMaker{plan, auto_size, calibration, child_draw(options)},
+  if (sizer != nullptr) calibration = &sizer->calibration();
+  return std::visit(PolicyMaker{plan, sizer, calibration, drawing_rule(options)},
                     options.speculation);
 }
 

@@ -16,7 +16,7 @@
 
 namespace coppice {
 
-class AutoSize;
+class SequenceSizer;
 
 /// Acceptance by sibling rank that Sequoia's programme plans for without a grow map: relative
 /// frequencies at 3200 nodes of the shipped pair's texts, at temperature 0.8 under rejection
@@ -53,12 +53,12 @@ TreePlan plan_trees(const Speculation& speculation, std::int32_t most, SequoiaTr
 /// its tree or widths say.
 bool sized_by_costs(const Speculation& speculation);
 
-/// nullptr for Plain. Of the policies with automatic size, dyspec needs `auto_size` for growing
+/// nullptr for Plain. Of the policies with automatic size, dyspec needs `sizer` for growing
 /// where `plan.size` is 0; it must outlive the policy. So must `calibration`, by which dyspec and
-/// dyspec_threshold value positions unless plain_values says otherwise; null: `auto_size`'s, or
+/// dyspec_threshold value positions unless plain_values says otherwise; null: `sizer`'s, or
 /// draft probability alone. Throws Error(failure) where a custom factory throws or gives none.
 std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const TreePlan& plan,
-                                         AutoSize* auto_size,
+                                         SequenceSizer* sizer,
                                          const AcceptanceCalibration* calibration = nullptr);
 
 }  // namespace coppice

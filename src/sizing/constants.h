@@ -27,7 +27,7 @@ struct SizingConstants {
   /// at load were off by.
   static constexpr double machine_spread = 0.5, work_spread = 0.5, rows_spread = 0.25;
   static constexpr double rows_alike = 0.8;
-  /// Of the machine at first: a table has been measured, or checked, just now.
+  /// Spread of the machine at first: a table has been measured, or checked, just now.
   static constexpr double first_machine_spread = 0.2;
   /// Steps until one is as uncertain as at first, but for a third.
   static constexpr double machine_memory = 100.0, work_memory = 2000.0;
@@ -43,8 +43,8 @@ struct SizingConstants {
   static constexpr double surprise = 3.0;
   /// One in so many speculative steps prices what was not seen lately lower, by this many standard
   /// deviations: enough to find out a price that is twice too high.
-  static constexpr std::int32_t hope_every = 32;
-  static constexpr double hope = 3.0;
+  static constexpr std::int32_t optimism_every = 32;
+  static constexpr double optimism = 3.0;
 
   /// Several texts decode plainly for a step if what that costs may be further off than this: all
   /// that speculation wins or loses is held against it, and one step says enough.
@@ -74,16 +74,16 @@ struct SizingConstants {
   /// A draft that gave the prompt's tokens less than this on average is not tried at once, but
   /// after so many plain steps; random drafts stay below it, drafts that pay far above. Any other
   /// may lose the credit, in tokens, before its luck counts against it.
-  static constexpr double useless_fit = 0.02, first_credit = 3.0;
+  static constexpr double useless_likelihood = 0.02, first_credit = 3.0;
   static constexpr std::int32_t useless_wait = 160;
 
-  // Whether a text among others has its draft begin (draft_outlook.h).
+  // Whether a text among others has its draft begin (draft_start_policy.h).
 
   /// Judged children that what was learned of them outlasts, and how many of them what is usual
   /// counts for; steps after which their acceptance counts as known.
   static constexpr double acceptance_memory = 500.0, usual_weight = 2.0, known_steps = 8.0;
   /// Depth of the longest chain that is looked at, and a chance that leaves little to doubt.
-  static constexpr std::int32_t outlook_chain = 8;
+  static constexpr std::int32_t most_chain_expected = 8;
   static constexpr double nearly_sure = 0.95;
   /// Plain steps of a whole batch that the prices count for, and that what texts have won outlasts:
   /// if it spoke against them in error, they have the last word again after a dozen answers.
@@ -92,14 +92,14 @@ struct SizingConstants {
   /// counts for.
   static constexpr double prefill_memory = 50.0, usual_prefill = 4.0;
   /// Share of the tokens left that a draft's prefill may cost so that nobody is sent ahead; that it
-  /// may be expected to lose; and that scouts may.
-  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, scouting_share = 1.0 / 256;
+  /// may be expected to lose; and that probes may.
+  static constexpr double cheap_prefill = 0.02, tolerated_share = 0.005, probing_share = 1.0 / 256;
   /// Tokens that a text is taken to write at most: it may end early.
   static constexpr std::int32_t tokens_ahead = 512;
-  /// Tokens of all that a scout's step may cost: others wait for its draft's passes.
-  static constexpr double scouting_loss = 2.0;
-  /// Scouts of a batch whose acceptance is not known: one, or one in so many texts.
-  static constexpr std::int32_t texts_per_scout = 16;
+  /// Tokens of all that a probe's step may cost: others wait for its draft's passes.
+  static constexpr double probing_loss = 2.0;
+  /// Probes of a batch whose acceptance is not known: one, or one in so many texts.
+  static constexpr std::int32_t texts_per_probe = 16;
 
   // How far trees are priced.
 
@@ -111,9 +111,9 @@ struct SizingConstants {
 
   // Which acceptance rule (rule_choice.h): coupled over rejection, as a logarithm.
 
-  /// Of the tokens per second, for each doubling of the tree, and the tree at which both bring the
-  /// same: fitted to trees of 2 to 64 nodes of the shipped pair and of one with a weaker draft, at
-  /// temperatures 0.6 to 1 (README.md).
+  /// Gain of the tokens per second, for each doubling of the tree, and the tree at which both bring
+  /// the same: fitted to trees of 2 to 64 nodes of the shipped pair and of one with a weaker draft,
+  /// at temperatures 0.6 to 1 (README.md).
   static constexpr double gain_per_doubling = 0.02, even_nodes = 10.0;
   /// How far pairs differ from that, and single texts from one another, as standard deviations.
   static constexpr double gain_spread = 0.05, text_spread = 0.25;
@@ -127,7 +127,7 @@ struct SizingConstants {
 
   // How costs are measured.
 
-  /// Of a first start: seconds granted; if models are large, so many passes, up to the most.
+  /// Budget of a first start: seconds granted; if models are large, so many passes, up to the most.
   static constexpr double budget_seconds = 0.4, budget_passes = 250.0, most_budget_seconds = 1.5;
   /// At least so many rounds; then until a round takes less than this share off the least times, or
   /// the budget is spent. A round that takes more than `disturbed` off says that others were

@@ -78,8 +78,8 @@ double CostCorrection::spread(Work work, std::int32_t rows) const {
   return std::sqrt(std::max(0.0, variance));
 }
 
-double CostCorrection::hopeful_factor(Work work, std::int32_t rows) const {
-  return factor(work, rows) * std::exp(-C::hope * spread(work, rows));
+double CostCorrection::optimistic_factor(Work work, std::int32_t rows) const {
+  return factor(work, rows) * std::exp(-C::optimism * spread(work, rows));
 }
 
 void CostCorrection::observe(Work work, std::int32_t rows, double seconds, double by_table) {

@@ -33,13 +33,13 @@ class CostCorrection {
   /// first steps count for much.
   void doubt_machine();
 
-  /// Of the table's seconds, what the clock takes on average.
+  /// Returns what the clock takes on average, as a multiple of the table's seconds.
   double factor(Work work, std::int32_t rows = 1) const;
   /// How far the factor may be off, as a logarithm's standard deviation.
   double spread(Work work, std::int32_t rows = 1) const;
   /// The same, less what one may hope for if such work has not been seen lately: a price that is
   /// too high would else never be found out.
-  double hopeful_factor(Work work, std::int32_t rows = 1) const;
+  double optimistic_factor(Work work, std::int32_t rows = 1) const;
 
   /// One step's part: seconds by the clock and by the table, both above 0.
   void observe(Work work, std::int32_t rows, double seconds, double by_table);

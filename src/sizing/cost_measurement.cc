@@ -93,8 +93,8 @@ class ProbePasses {
               logit_rows);
     const ForwardBatch batch = rows_.batch();
     const double start = now_seconds();
-    PassTail* const tail = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
-    model_.forward(batch, pool_, tail);
+    PassEpilogue* const epilogue = sampling_ == nullptr ? nullptr : sampling_->stage(logit_rows);
+    model_.forward(batch, pool_, epilogue);
     if (sampling_ != nullptr) sampling_->collect();
     model_.device().synchronize();
     return now_seconds() - start;
@@ -225,8 +225,8 @@ class Rounds {
   }
 
  private:
-  // Of the i-th, from those on both sides whose long prefix was timed; in proportion to the rows
-  // beyond the last.
+  // Estimates the growth of the i-th, from those on both sides whose long prefix was timed; in
+  // proportion to the rows beyond the last.
   double growth(std::size_t i) const {
     std::size_t below = i, above = i;
     while (!all_[below].far) --below;  // the first is one row, which was

@@ -26,9 +26,10 @@ class PassCosts {
   PassCosts(std::int32_t prefix_short, std::int32_t prefix_long, std::vector<Point> points);
 
   double seconds(std::int32_t rows, std::int32_t prefix) const { return at(rows, prefix); }
-  /// Of a pass whose rows belong to `texts` texts of `kv_tokens` tokens together, alike in rows and
-  /// length. Products see all rows, attention a text's own rows and KV: what grows with the prefix
-  /// is each text's growth for its share of the rows, summed. For one text as above.
+  /// Returns the seconds of a pass whose rows belong to `texts` texts of `kv_tokens` tokens
+  /// together, alike in rows and length. Products see all rows, attention a text's own rows and KV:
+  /// what grows with the prefix is each text's growth for its share of the rows, summed. For one
+  /// text as above.
   double seconds(double rows, std::int32_t texts, std::int64_t kv_tokens) const;
 
   std::int32_t prefix_short() const { return prefix_short_; }
@@ -60,8 +61,9 @@ struct CostTable {
     return first.seconds(2, prefix);
   }
 
-  /// Of a joint step: its target's pass; its first draft pass, which costs what a later one does
-  /// and what cold caches add; each of its other draft passes; and what stands beside all passes.
+  /// Return the seconds of parts of a joint step: its target's pass; its first draft pass, which
+  /// costs what a later one does and what cold caches add; each of its other draft passes; and what
+  /// stands beside all passes.
   double target_seconds(const StepWork& work) const;
   double first_draft_seconds(const StepWork& work) const;
   double later_draft_seconds(const StepWork& work) const;

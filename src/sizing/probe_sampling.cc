@@ -12,7 +12,7 @@ class DrawProbe final : public ProbeSampling {
   DrawProbe(DeviceSampler& sampler, std::int32_t store_rows)
       : sampler_(sampler), store_rows_(store_rows) {}
 
-  PassTail* stage(std::int32_t rows) override {
+  PassEpilogue* stage(std::int32_t rows) override {
     rows_.clear();
     for (std::int32_t r = 0; r < rows; ++r) {
       rows_.push_back({r % store_rows_, r, 0, child_node_key(root_node_key, r)});
@@ -20,7 +20,7 @@ class DrawProbe final : public ProbeSampling {
     DrawText text;
     text.params = usual_params;
     sampler_.stage_draw({{&text, 1}, rows_});
-    return &sampler_.draw_tail();
+    return &sampler_.draw_epilogue();
   }
   void collect() override {
     drawn_.resize(rows_.size());
@@ -39,12 +39,13 @@ class JudgeProbe final : public ProbeSampling {
   JudgeProbe(DeviceSampler& sampler, std::int64_t vocab, std::int32_t store_rows)
       : sampler_(sampler), vocab_(vocab), store_rows_(store_rows) {}
 
-  PassTail* stage(std::int32_t rows) override {
+  PassEpilogue* stage(std::int32_t rows) override {
     token_.clear();
     parent_.clear();
     depth_.clear();
     store_.clear();
     rank_.assign(static_cast<std::size_t>(rows), 0);
+    key_.assign(static_cast<std::size_t>(rows), root_node_key);
     for (std::int32_t r = 0; r < rows; ++r) {
       token_.push_back(static_cast<TokenId>((r * 37 + 11) % vocab_));
       parent_.push_back(r - 1);
@@ -53,8 +54,8 @@ class JudgeProbe final : public ProbeSampling {
     }
     JudgeText text;
     text.params = usual_params;
-    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, store_});
-    return &sampler_.judge_tail();
+    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, key_, store_});
+    return &sampler_.judge_epilogue();
   }
   void collect() override { sampler_.collect_verdicts({&verdict_, 1}); }
 
@@ -64,6 +65,7 @@ class JudgeProbe final : public ProbeSampling {
   std::int32_t store_rows_;
   std::vector<TokenId> token_;
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
+  std::vector<std::uint64_t> key_;
   DeviceVerdict verdict_;
 };
 

@@ -5,16 +5,16 @@
 #include <memory>
 
 #include "kernels/device_sampler.h"
-#include "kernels/pass_tail.h"
+#include "kernels/pass_epilogue.h"
 
 namespace coppice {
 
-/// For devices that sample: stage() before a pass of `rows` logit rows, whose tail it returns,
+/// For devices that sample: stage() before a pass of `rows` logit rows, whose epilogue it returns,
 /// collect() behind it.
 class ProbeSampling {
  public:
   virtual ~ProbeSampling() = default;
-  virtual PassTail* stage(std::int32_t rows) = 0;
+  virtual PassEpilogue* stage(std::int32_t rows) = 0;
   virtual void collect() = 0;
 };
 

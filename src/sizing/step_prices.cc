@@ -46,7 +46,7 @@ double ClockedCosts::step(const StepWork& work) const {
                        table.later_draft_seconds(work);
 }
 
-void StepPrices::fix(const Step& step, std::int32_t most, bool hope) {
+void StepPrices::fix(const Step& step, std::int32_t most, bool optimistic) {
   step_ = step;
   plain_share_ = costs_.plain(step.texts, step.prompt_rows, step.kv_tokens) / step.texts;
   draft_factor_ = costs_.factor(Work::draft);
@@ -59,8 +59,8 @@ void StepPrices::fix(const Step& step, std::int32_t most, bool hope) {
   const Work work = tree_pass(step.texts);
   for (std::int32_t n = 0; n <= most; ++n) {
     const std::int32_t rows = step.texts + step.other_rows + step.alike * n;
-    const double factor = hope && costs_.correction != nullptr
-                              ? costs_.correction->hopeful_factor(work, rows)
+    const double factor = optimistic && costs_.correction != nullptr
+                              ? costs_.correction->optimistic_factor(work, rows)
                               : costs_.factor(work, rows);
     verify_[static_cast<std::size_t>(n)] =
         factor * costs_.table.target.seconds(rows, step.texts, step.kv_tokens) / step.alike +
@@ -69,8 +69,8 @@ void StepPrices::fix(const Step& step, std::int32_t most, bool hope) {
   least_increments(verify_, corners_, least_);
 }
 
-void StepPrices::set_rate(double rate, double worth) {
-  tokens_per_second_ = std::max(1.0, rate) / (worth * plain_share_);
+void StepPrices::set_rate(double rate, double weight) {
+  tokens_per_second_ = std::max(1.0, rate) / (weight * plain_share_);
 }
 
 double StepPrices::least_node_cost(std::int32_t size) const {

@@ -20,9 +20,10 @@ struct ClockedCosts {
   double factor(Work work, std::int32_t rows = 1) const {
     return correction == nullptr ? 1.0 : correction->factor(work, rows);
   }
-  /// Of a step that gives each text a token and computes so many rows of others' prompts.
+  /// Returns the seconds of a step that gives each text a token and computes so many rows of
+  /// others' prompts.
   double plain(std::int32_t texts, std::int32_t prompt_rows, std::int64_t kv_tokens) const;
-  /// Of a step as it was.
+  /// Returns the seconds of a step as it was.
   double step(const StepWork& work) const;
 };
 
@@ -42,12 +43,12 @@ class StepPrices final : public GrowthEconomics {
     std::int32_t alike = 1;
     std::int32_t length() const { return static_cast<std::int32_t>(kv_tokens / texts); }
   };
-  /// Fixes what trees of up to `most` nodes cost; more are priced as the last of them. `hope`: what
-  /// was not seen lately is priced lower (CostCorrection::hopeful_factor).
-  void fix(const Step& step, std::int32_t most, bool hope);
+  /// Fixes what trees of up to `most` nodes cost; more are priced as the last of them.
+  /// `optimistic`: what was not seen lately is priced lower (CostCorrection::optimistic_factor).
+  void fix(const Step& step, std::int32_t most, bool optimistic);
   /// Tokens that a plain token's share of a plain step brings, no less than plain decoding's. What
   /// is priced is worth that many of them.
-  void set_rate(double rate, double worth);
+  void set_rate(double rate, double weight);
 
   double least_node_cost(std::int32_t size) const override;
   double pass_cost(std::int32_t rows, std::int32_t pass) const override;

@@ -33,7 +33,7 @@ struct StepWork {
   std::int64_t turns = 0;        ///< texts in each of these, summed
   std::int64_t kv_tokens = 0;    ///< of all texts, before the step
 
-  /// Of the target's pass; of a draft pass, on average; and the texts in one.
+  /// Count the rows of the target's pass; of a draft pass, on average; and the texts in one.
   std::int32_t rows() const { return texts + nodes + prompt_rows; }
   std::int32_t draft_rows() const { return by_pass(nodes); }
   std::int32_t draft_texts() const { return by_pass(turns); }

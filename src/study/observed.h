@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "engine/access.h"
-#include "verify/children.h"
 
 namespace coppice::study {
 
@@ -41,23 +40,6 @@ struct Trial {
   double accepted_length() const { return steps > 0.0 ? kept / steps : 1.0; }
   double tree_size() const { return steps > 0.0 ? drafted / steps : 0.0; }
 };
-
-/// Visits the draft tokens that the judge examined, visit(node, accepted): children of the root or
-/// of an accepted node, in drawn order, up to the one that is accepted. `ends`: the path's last
-/// node ended the text, so that its children do not count.
-void for_each_examined(const TokenTree& tree, std::span<const std::int32_t> path, bool ends,
-                       const auto& visit) {
-  ChildLinks links;
-  links.assign(tree);
-  std::int32_t parent = 0;
-  for (std::size_t depth = 0; parent >= 0; ++depth) {
-    const std::int32_t accepted = depth < path.size() ? path[depth] : -1;
-    std::int32_t child = links.first_child(parent);
-    for (; child >= 0 && child != accepted; child = links.next_sibling(child)) visit(child, false);
-    if (accepted >= 0) visit(accepted, true);
-    parent = ends && depth + 1 >= path.size() ? -1 : accepted;
-  }
-}
 
 /// The same request for a text of so many new tokens, which nothing said in it ends before.
 inline GenerateOptions whole_text(GenerateOptions options, std::int32_t new_tokens) {

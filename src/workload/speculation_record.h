@@ -38,8 +38,8 @@ SpeculationFile read_speculation(const std::filesystem::path& file);
 std::vector<std::int32_t> steps_of(const AcceptanceRecord& record, std::int64_t tokens,
                                    std::uint64_t seed);
 
-/// Of a prompt and these steps. A pass over the tree reads the text before the root, and root and
-/// tree themselves; per query: what each row sees.
+/// Counts the reads of a prompt and these steps. A pass over the tree reads the text before the
+/// root, and root and tree themselves; per query: what each row sees.
 Reads reads_of(const TreeShape& tree, std::int64_t prompt_tokens,
                const std::vector<std::int32_t>& accepted);
 

@@ -51,7 +51,7 @@ void replay(Engine& engine, const TreeShape& shape, const std::vector<TokenId>& 
   }
   const double start = now_seconds();
   const auto turn = access.turn();
-  SequenceState text = access.new_text(prompt);
+  SequenceState text = access.new_state(prompt);
   const auto out_of_memory = [] {
     throw_failure("speculation: too few KV slots for the text and its tree; give more --kv-tokens");
   };
@@ -76,7 +76,7 @@ void replay(Engine& engine, const TreeShape& shape, const std::vector<TokenId>& 
     TextTree judged;
     judged.state = &text;
     judged.tree = &tree;
-    judged.rule = DeviceNoise::top;
+    judged.rule = AcceptanceRule::greedy;
     judged.key.step = text.steps++;
     judged.verdict = &verdict;
     const TargetRunner::Pass pass = judge->judge({&judged, 1}, spent);

@@ -48,7 +48,7 @@ TEST(Random, UniformsAreUniformAndInside) {
   EXPECT_NEAR(sum_of_products / draws, 0.0, 5.5 / 12.0 / std::sqrt(static_cast<double>(draws)));
 }
 
-// Of the number's cell out of 2^52.
+// Returns the number's cell out of 2^52.
 std::uint64_t cell_of(double u) {
   const double cell = u * 0x1p52 - 0.5;
   return static_cast<std::uint64_t>(cell);
@@ -116,6 +116,12 @@ TEST(Random, NodeKeysOfPathsDiffer) {
     }
     layer = next;
   }
+}
+
+// Saved seeds repeat their texts: the mixed bits are fixed.
+TEST(Random, EpochsTakeTheUpperHalfOfANoisePosition) {
+  EXPECT_EQ((StepKey{1, 2, 3, 4}.noise_position(5)), 9u);
+  EXPECT_EQ((StepKey{1, 2, 3, 4, 7}.noise_position(5)), 9u + 7u * 0x1'0000'0000u);
 }
 
 TEST(Random, CoupledUniformsAreAddressedByToken) {

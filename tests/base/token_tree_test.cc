@@ -23,7 +23,7 @@ TEST(TokenTree, AddKeepsDepthAndPathProbability) {
   EXPECT_EQ(tree.size(), 3);
   EXPECT_EQ(tree.depth[static_cast<std::size_t>(b)], 2);
   EXPECT_DOUBLE_EQ(tree.path_prob[static_cast<std::size_t>(b)], 0.125);
-  EXPECT_EQ(tree.source[static_cast<std::size_t>(c)], c);
+  EXPECT_EQ(tree.candidate[static_cast<std::size_t>(c)], c);
   EXPECT_EQ(tree.height(), 2);
   tree.validate(8);
   tree.reset(1);

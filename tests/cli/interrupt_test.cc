@@ -71,7 +71,7 @@ TEST_F(InterruptedTexts, SamplesThatHaveNotBegunAreLeftOut) {
   EXPECT_EQ(cancelled, 2u) << json;
 }
 
-// Of a prompt that takes long, which nothing is heard of.
+// Interrupts a prompt that takes long, which nothing is heard of.
 TEST_F(InterruptedTexts, WithinAPrompt) {
   std::string ids = "1";
   for (int i = 0; i < 59999; ++i) ids += ",2";

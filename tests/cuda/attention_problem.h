@@ -266,7 +266,7 @@ struct AttentionProblem {
                               c.window > 0 || c.soft_cap > 0};
     plan.launch = cuda::plan_attention(shape, c.rows, c.padded_rows, kv, blocks,
                                        {planner, plan.scalars, plan.ranges, plan.row_tiles});
-    if (halves_leave_out(plan.launch.tiles, kv.ruled)) {
+    if (halves_leave_out(plan.launch.tiles, kv.window_or_cap)) {
       plan.launch.leaves_out = c.leaves_out.value_or(plan.launch.leaves_out);
     }
     return plan;

@@ -20,7 +20,7 @@ using testing::worst_error;
 class CudaAttentionWindow : public testing::KernelTest {
  protected:
   /// The portable kernel, and the variants of the one that takes ranges where the device has it.
-  static std::vector<ResidentBlocks> ruled_kernels(std::int32_t head_dim) {
+  static std::vector<ResidentBlocks> window_or_cap_kernels(std::int32_t head_dim) {
     const ResidentBlocks blocks = prepare_attention(head_dim);
     std::vector<ResidentBlocks> all = {items_of(blocks)};
     for (const std::int32_t rows : {range_half_tile, range_wide_tile}) {
@@ -58,7 +58,7 @@ TEST_P(CudaAttentionWindowShapes, RandomPasses) {
   const auto pick = [&](std::initializer_list<std::int32_t> of) {
     return of.begin()[random() % of.size()];
   };
-  const std::vector<ResidentBlocks> kernels = ruled_kernels(GetParam());
+  const std::vector<ResidentBlocks> kernels = window_or_cap_kernels(GetParam());
   for (std::uint32_t round = 0; round < 60; ++round) {
     const ResidentBlocks& blocks = kernels[round % kernels.size()];
     AttentionCase c{.head_dim = GetParam(),
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaAttentionWindowShapes,
 
 // Windows that end in the tree, between tree and prefix, and in the prefix.
 TEST_F(CudaAttentionWindow, EveryWidth) {
-  const std::vector<ResidentBlocks> kernels = ruled_kernels(128);
+  const std::vector<ResidentBlocks> kernels = window_or_cap_kernels(128);
   for (std::int32_t window = 1; window <= 100; ++window) {
     const ResidentBlocks& blocks = kernels[static_cast<std::size_t>(window) % kernels.size()];
     const AttentionCase c{.prefix = 50, .rows = 30, .reach = 2, .window = window};
@@ -90,7 +90,7 @@ TEST_F(CudaAttentionWindow, EveryWidth) {
 }
 
 TEST_F(CudaAttentionWindow, PrefillChains) {
-  for (const ResidentBlocks& blocks : ruled_kernels(128)) {
+  for (const ResidentBlocks& blocks : window_or_cap_kernels(128)) {
     for (const std::int32_t window : {1, 10, 100, 512, 3000}) {
       for (const bool pages_in_order : {false, true}) {
         const AttentionCase c{.prefix = 3000,
@@ -107,7 +107,7 @@ TEST_F(CudaAttentionWindow, PrefillChains) {
 // Scores far below the cap, near it and above: kernels compute these in several ways.
 TEST_F(CudaAttentionWindow, SoftCaps) {
   for (const std::int32_t head_dim : {128, 256}) {
-    for (const ResidentBlocks& blocks : ruled_kernels(head_dim)) {
+    for (const ResidentBlocks& blocks : window_or_cap_kernels(head_dim)) {
       for (const float cap : {0.05f, 1.0f, 8.0f, 15.0f, 50.0f}) {
         for (const std::int32_t rows : {1, 70}) {
           const AttentionCase c{.head_dim = head_dim, .prefix = 300, .rows = rows, .soft_cap = cap};
@@ -122,7 +122,7 @@ TEST_F(CudaAttentionWindow, SoftCaps) {
 }
 
 TEST_F(CudaAttentionWindow, OfOneTokenGivesItsOwnValue) {
-  for (const ResidentBlocks& blocks : ruled_kernels(256)) {
+  for (const ResidentBlocks& blocks : window_or_cap_kernels(256)) {
     const AttentionCase c{.head_dim = 256, .kv_heads = 2, .prefix = 300, .window = 1};
     const AttentionProblem problem(c, 7);
     const auto out = DeviceAttention(problem, blocks).run(stream_);
@@ -136,7 +136,7 @@ TEST_F(CudaAttentionWindow, OfOneTokenGivesItsOwnValue) {
 }
 
 TEST_F(CudaAttentionWindow, WiderThanTheTextIsNone) {
-  for (const ResidentBlocks& blocks : ruled_kernels(128)) {
+  for (const ResidentBlocks& blocks : window_or_cap_kernels(128)) {
     for (const std::int32_t rows : {1, 40, 200}) {
       const AttentionCase c{.prefix = 1000, .rows = rows};
       const AttentionProblem problem(c, 8);
@@ -149,7 +149,7 @@ TEST_F(CudaAttentionWindow, WiderThanTheTextIsNone) {
 }
 
 TEST_F(CudaAttentionWindow, SameBitsAtAnyGridAndTime) {
-  for (const ResidentBlocks& blocks : ruled_kernels(128)) {
+  for (const ResidentBlocks& blocks : window_or_cap_kernels(128)) {
     const AttentionCase c{
         .kv_heads = 2, .prefix = 3000, .rows = 200, .window = 700, .soft_cap = 10.0f};
     const AttentionProblem problem(c, 9);
@@ -165,7 +165,7 @@ TEST_F(CudaAttentionWindow, SameBitsAtAnyGridAndTime) {
 
 // The checks above must see these faults.
 TEST_F(CudaAttentionWindow, MistakesAreNoticed) {
-  for (const ResidentBlocks& blocks : ruled_kernels(128)) {
+  for (const ResidentBlocks& blocks : window_or_cap_kernels(128)) {
     const AttentionCase c{.kv_heads = 2,
                           .prefix = 40,
                           .rows = 50,

@@ -237,9 +237,9 @@ TEST_F(CudaEngine, CoupledTextsAgreeWithTheCpu) {
   EXPECT_GT(same, 24 * texts / 2);
 }
 
-// Beliefs and what is learned of their sharpness follow the CPU's: texts and trees are the same
-// until a near-tie, and afterwards of a kind.
-TEST_F(CudaEngine, LearnsTheSharpnessThatTheCpuLearns) {
+// Beliefs and what is learned of their inverse temperature follow the CPU's: texts and trees are
+// the same until a near-tie, and afterwards of a kind.
+TEST_F(CudaEngine, LearnsTheInverseTemperatureThatTheCpuLearns) {
   Engine gpu = Engine::load(on_gpu(shipped_options()));
   EngineOptions on_host = shipped_options();
   on_host.device = DeviceKind::cpu;

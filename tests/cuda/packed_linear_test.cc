@@ -101,7 +101,7 @@ class CudaPacked : public testing::LinearRig {
           sum += product;
           absolute += std::abs(product);
         }
-        // Of E4M3, sums of 32 inputs are added in f32 once scaled: 1/64 of a unit more for each
+        // For E4M3, sums of 32 inputs are added in f32 once scaled: 1/64 of a unit more for each
         // input.
         const double bound = (1.25 * static_cast<double>(in) + 66) * 0x1p-23 * absolute;
         if (!(std::abs(got[at] - sum) <= bound)) ++found;

@@ -223,7 +223,7 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
   std::size_t queued = 0;
   const auto run = [&](std::size_t kind) {
     PassVariant variant;
-    variant.tail = 1 + kind;
+    variant.epilogue = 1 + kind;
     const std::function<void()> body = [&] {
       ++queued;
       check(cudaMemsetAsync(written.as<char>() + kind * times, static_cast<int>(kind % 251), times,

@@ -25,10 +25,6 @@ constexpr std::size_t most_children = cuda::drawn_children;
 
 std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-ChildDraw draw_of(DeviceNoise noise) {
-  return noise == DeviceNoise::top ? ChildDraw::top : ChildDraw::coupled;
-}
-
 /// Scores and moments of one row, copied.
 struct Drawn {
   std::vector<DeviceChild> list;
@@ -53,18 +49,18 @@ class HostRow {
         drawer_(static_cast<std::int64_t>(vocab_), noise_) {
     StepKey key = batch.key;
     key.position += static_cast<std::uint64_t>(depth);  // the drawer's root has depth 0
-    drawer_.begin(key, draw_of(batch.noise), batch.sharpness);
+    drawer_.begin(key, batch.rule, batch.belief_inverse_temperature);
     LogitsScratch scratch;
     const std::span<float> probs = drawer_.prepare(0);
     process_logits(logits, batch.params, seen, scratch, probs);
     drawer_.ready(0);
     std::vector<double> maxima((vocab_ + 63) / 64);
     std::span<const float> noise;
-    if (batch.noise == DeviceNoise::coupled) {
-      noise = noise_.row(key.seed, key.sequence, key.position);
+    if (batch.rule == AcceptanceRule::coupled) {
+      noise = noise_.row(key.seed, key.sequence, key.noise_position(0));
     }
     block_maxima(probs, noise, 64, maxima);
-    moments_ = power_moments(probs, noise, 64, maxima, batch.sharpness);
+    moments_ = power_moments(probs, noise, 64, maxima, batch.belief_inverse_temperature);
     tree_.reset(0);
   }
 
@@ -97,11 +93,12 @@ class SamplerBeliefs : public testing::SamplerTest {
   }
 
   /// How far the moments are from the host's, in tolerances. Both sides' log scores are right to
-  /// about 1e-5 (testing::Law, noise_error), x to sharpness times that, and the weights exp(x) and
-  /// their sums with it.
+  /// about 1e-5 (testing::Law, noise_error), x to the inverse temperature times that, and the
+  /// weights exp(x) and their sums with it.
   static double moments_off(const PowerMoments& seen, const PowerMoments& expected,
-                            double sharpness) {
-    const double x_error = 2e-5 * (1.0 + sharpness), spread = 1.0 + std::sqrt(expected.variance);
+                            double belief_inverse_temperature) {
+    const double x_error = 2e-5 * (1.0 + belief_inverse_temperature),
+                 spread = 1.0 + std::sqrt(expected.variance);
     const double square = expected.mean * expected.mean + expected.variance;
     return std::max({std::abs(seen.largest / expected.largest - 1.0) / 2e-5,
                      std::abs(seen.sum / expected.sum - 1.0) / (2.0 * x_error),
@@ -113,7 +110,7 @@ class SamplerBeliefs : public testing::SamplerTest {
 
   /// Beliefs of consecutive children against the host's, rank by rank; the children too, but for
   /// neighbours that rounding may exchange.
-  static void expect_beliefs(const Drawn& drawn, HostRow& host, double sharpness) {
+  static void expect_beliefs(const Drawn& drawn, HostRow& host, double belief_inverse_temperature) {
     ASSERT_EQ(drawn.scores.size(), drawn.list.size());
     for (std::size_t i = 0; i < drawn.list.size(); ++i) {
       if (drawn.scores[i] < least_compared) return;
@@ -121,8 +118,9 @@ class SamplerBeliefs : public testing::SamplerTest {
       ASSERT_TRUE(expected) << "rank " << i;
       const auto of_host = static_cast<double>(expected->belief);
       const auto seen = static_cast<double>(
-          belief(drawn.moments, sharpness, static_cast<double>(drawn.scores[i])));
-      ASSERT_NEAR(seen, of_host, 6e-5 * (1.0 + sharpness) * of_host + 1e-37) << "rank " << i;
+          belief(drawn.moments, belief_inverse_temperature, static_cast<double>(drawn.scores[i])));
+      ASSERT_NEAR(seen, of_host, 6e-5 * (1.0 + belief_inverse_temperature) * of_host + 1e-37)
+          << "rank " << i;
       if (drawn.list[i].token != expected->token) {
         const bool close =
             (i > 0 && drawn.scores[i - 1] <= 1.0001f * drawn.scores[i]) ||
@@ -170,30 +168,32 @@ TEST_P(SamplerBeliefsByVocabulary, AreTheHostDrawers) {
         common_rows.push_back(std::span(logits).subspan(r * index_of(v.draft), index_of(common)));
         near_edge.push_back(testing::reference_law(common_rows[r], params).near_edge);
       }
-      for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
-        for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
+      for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+        for (const double belief_inverse_temperature : {0.3, 1.0, 2.2, 8.0}) {
           testing::OneDraw batch;
           batch.key = {random(), random() % 5, random() % 100, random() % 1000};
           batch.params = params;
-          batch.noise = noise;
-          batch.sharpness = sharpness;
+          batch.rule = rule;
+          batch.belief_inverse_temperature = belief_inverse_temperature;
           batch.rows = rows;
           const auto drawn = draw_scored(*sampler, batch, on_device.data(), v.draft, 2);
           for (std::size_t r = 0; r < rows.size(); ++r) {
             if (near_edge[r]) continue;
             SCOPED_TRACE(::testing::Message()
-                         << "kind " << kind << " noise " << static_cast<int>(noise) << " k "
+                         << "kind " << kind << " rule " << static_cast<int>(rule) << " k "
                          << params.top_k << " p " << params.top_p << " min-p " << params.min_p
-                         << " sharpness " << sharpness << " row " << r);
+                         << " belief_inverse_temperature " << belief_inverse_temperature << " row "
+                         << r);
             HostRow host(common_rows[r], batch, rows[r].depth, nullptr);
-            const double off = moments_off(drawn[r].moments, host.moments(), sharpness);
+            const double off =
+                moments_off(drawn[r].moments, host.moments(), belief_inverse_temperature);
             worst = std::max(worst, off);
             ++compared;
             EXPECT_LE(off, 1.0) << drawn[r].moments.sum << " instead of " << host.moments().sum
                                 << ", mean " << drawn[r].moments.mean << " instead of "
                                 << host.moments().mean << ", variance " << drawn[r].moments.variance
                                 << " instead of " << host.moments().variance;
-            expect_beliefs(drawn[r], host, sharpness);
+            expect_beliefs(drawn[r], host, belief_inverse_temperature);
             if (HasFatalFailure()) return;
             EXPECT_EQ(drawn[r].exhausted, drawn[r].list.size() < most_children);
             if (!drawn[r].exhausted) continue;
@@ -216,15 +216,15 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
   std::mt19937_64 random(static_cast<std::uint64_t>(v.draft) + 4);
   const auto sampler = make_sampler(v.target, v.draft, 1, 3);
   const std::vector<DrawRow> rows{{1, 0, 2, 11}};
-  for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
+  for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     const std::vector<float> logits = random_logits(random, index_of(v.draft), 0);
     const std::span<const float> row = std::span(logits).first(index_of(common));
     const GuardedArray<float> on_device(logits);
     testing::OneDraw batch;
     batch.key = {5, 6, 7, random()};
     batch.params = {1.0, 150};
-    batch.noise = noise;
-    batch.sharpness = 0.8;
+    batch.rule = rule;
+    batch.belief_inverse_temperature = 0.8;
     batch.rows = rows;
     if (testing::reference_law(row, batch.params).near_edge) continue;
     HostRow host(row, batch, 2, nullptr);
@@ -232,11 +232,11 @@ TEST_P(SamplerBeliefsByVocabulary, MoreContinuesWithTheRowsMoments) {
     const PowerMoments first = drawn.moments;
     double sum = 0.0;
     while (true) {
-      expect_beliefs(drawn, host, batch.sharpness);
+      expect_beliefs(drawn, host, batch.belief_inverse_temperature);
       ASSERT_FALSE(HasFatalFailure());
       for (std::size_t i = 0; i < drawn.list.size(); ++i) {
         sum += static_cast<double>(
-            belief(first, batch.sharpness, static_cast<double>(drawn.scores[i])));
+            belief(first, batch.belief_inverse_temperature, static_cast<double>(drawn.scores[i])));
         // What is listed and what is asked for are the same bits.
         if (i % 13 == 0) {
           ASSERT_EQ(sampler->score_of(batch, batch.rows[0], drawn.list[i].token), drawn.scores[i]);
@@ -288,14 +288,14 @@ TEST_F(SamplerBeliefs, FollowThePenalty) {
   testing::OneDraw batch;
   batch.key = {1, 2, 3, 4};
   batch.params = {0.8, 0, 1.0, 0.0, 1.7};
-  batch.noise = DeviceNoise::coupled;
-  batch.sharpness = 1.3;
+  batch.rule = AcceptanceRule::coupled;
+  batch.belief_inverse_temperature = 1.3;
   batch.rows = rows;
   batch.penalty = &text;
   const Drawn drawn = draw_scored(*sampler, batch, on_device.data(), vocab)[0];
   HostRow host(logits, batch, 2, &seen);
-  EXPECT_LE(moments_off(drawn.moments, host.moments(), batch.sharpness), 1.0);
-  expect_beliefs(drawn, host, batch.sharpness);
+  EXPECT_LE(moments_off(drawn.moments, host.moments(), batch.belief_inverse_temperature), 1.0);
+  expect_beliefs(drawn, host, batch.belief_inverse_temperature);
   const TokenCounts none(vocab);
   EXPECT_GT(moments_off(drawn.moments, HostRow(logits, batch, 2, &none).moments(), 1.3), 1.0);
 }
@@ -314,13 +314,14 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
     testing::OneDraw batch;
     batch.key = {random(), 1, 2, 3};
     batch.params = {1.0};
-    batch.noise = DeviceNoise::coupled;
-    batch.sharpness = 0.7;
+    batch.rule = AcceptanceRule::coupled;
+    batch.belief_inverse_temperature = 0.7;
     batch.rows = rows;
     const auto off = [&](const testing::OneDraw& drawn, DeviceFault fault) {
       sampler->plant(fault);
       return moments_off(draw_scored(*sampler, drawn, on_device.data(), vocab)[0].moments,
-                         HostRow(logits, batch, 1, nullptr).moments(), batch.sharpness);
+                         HostRow(logits, batch, 1, nullptr).moments(),
+                         batch.belief_inverse_temperature);
     };
     EXPECT_LE(off(batch, DeviceFault::none), 1.0);
     slices += off(batch, DeviceFault::sums_miss_a_slice) > 1.0 ? 1 : 0;
@@ -328,7 +329,7 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
     ++other.key.position;
     positions += off(other, DeviceFault::none) > 1.0 ? 1 : 0;
     other = batch;
-    other.sharpness = 0.71;
+    other.belief_inverse_temperature = 0.71;
     powers += off(other, DeviceFault::none) > 1.0 ? 1 : 0;
   }
   EXPECT_EQ(slices, trials);
@@ -336,7 +337,7 @@ TEST_F(SamplerBeliefs, FaultsAreNoticed) {
   EXPECT_EQ(powers, trials);
 }
 
-TEST_F(SamplerBeliefs, ComeOnlyWithASharpness) {
+TEST_F(SamplerBeliefs, ComeOnlyWithAnInverseTemperature) {
   constexpr std::int32_t vocab = 20000;
   std::mt19937_64 random(23);
   const auto sampler = make_sampler(vocab, vocab, 1, 1);
@@ -344,11 +345,11 @@ TEST_F(SamplerBeliefs, ComeOnlyWithASharpness) {
   const std::vector<DrawRow> rows{{0, 0, 1, 1}};
   testing::OneDraw batch;
   batch.params = {1.0};
-  batch.noise = DeviceNoise::coupled;
+  batch.rule = AcceptanceRule::coupled;
   batch.rows = rows;
-  batch.sharpness = 1.0;
+  batch.belief_inverse_temperature = 1.0;
   const Drawn with = draw_scored(*sampler, batch, logits.data(), vocab)[0];
-  batch.sharpness = 0.0;
+  batch.belief_inverse_temperature = 0.0;
   const Drawn without = draw_scored(*sampler, batch, logits.data(), vocab)[0];
   EXPECT_GT(with.moments.sum, 0.0);
   EXPECT_EQ(without.moments.sum, 0.0);

@@ -31,11 +31,11 @@ std::size_t index_of(TokenId token) { return static_cast<std::size_t>(token); }
 class SamplerDraw : public testing::SamplerTest {
  protected:
   static testing::OneDraw batch_of(const StepKey& key, const SamplingParams& params,
-                                   DeviceNoise noise, const std::vector<DrawRow>& rows) {
+                                   AcceptanceRule rule, const std::vector<DrawRow>& rows) {
     testing::OneDraw batch;
     batch.key = key;
     batch.params = params;
-    batch.noise = noise;
+    batch.rule = rule;
     batch.rows = rows;
     return batch;
   }
@@ -43,8 +43,8 @@ class SamplerDraw : public testing::SamplerTest {
   /// Noise of the batch's row, 1 where there is none.
   static std::vector<double> noise_of(const testing::OneDraw& batch, std::size_t row,
                                       std::size_t vocab) {
-    if (batch.noise == DeviceNoise::top) return std::vector<double>(vocab, 1.0);
-    if (batch.noise == DeviceNoise::coupled) {
+    if (batch.rule == AcceptanceRule::greedy) return std::vector<double>(vocab, 1.0);
+    if (batch.rule == AcceptanceRule::coupled) {
       return testing::coupled_noise(batch.key, batch.rows[row].depth, vocab);
     }
     return testing::sampled_noise(batch.key, batch.rows[row].node_key, vocab);
@@ -108,11 +108,11 @@ TEST_P(SamplerDrawByVocabulary, FollowsTheNoise) {
       logits.resize(5 * (size + 1), 0.0f);
       const GuardedArray<float> on_device(logits);
       const StepKey key{random(), random() % 5, random() % 100, random() % 1000};
-      for (const DeviceNoise noise :
-           {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
-        SCOPED_TRACE(::testing::Message() << "kind " << kind << " noise " << static_cast<int>(noise)
+      for (const AcceptanceRule rule :
+           {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+        SCOPED_TRACE(::testing::Message() << "kind " << kind << " rule " << static_cast<int>(rule)
                                           << " k " << params.top_k << " p " << params.top_p);
-        const testing::OneDraw batch = batch_of(key, params, noise, rows);
+        const testing::OneDraw batch = batch_of(key, params, rule, rows);
         const auto drawn = draw(*sampler, batch, on_device.data(), vocab + 1, 2);
         for (std::size_t r = 0; r < rows.size(); ++r) {
           if (laws[r].near_edge) continue;
@@ -130,14 +130,15 @@ TEST_P(SamplerDrawByVocabulary, MoreContinuesUntilMassIsExhausted) {
   std::mt19937_64 random(static_cast<std::uint64_t>(vocab) + 2);
   const auto sampler = make_sampler(vocab, vocab, 2, 3);
   const std::vector<DrawRow> rows{{1, 0, 0, 11}, {2, 0, 4, 12}};
-  for (const DeviceNoise noise : {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
+  for (const AcceptanceRule rule :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     for (const int kind : {0, 1, 2}) {
       const SamplingParams params{1.0, 300};
       std::vector<float> logits = random_logits(random, size, kind);
       const Law law = testing::reference_law(logits, params);
       ASSERT_FALSE(law.near_edge);
       const GuardedArray<float> on_device(logits);
-      const testing::OneDraw batch = batch_of({5, 6, 7, 8}, params, noise, rows);
+      const testing::OneDraw batch = batch_of({5, 6, 7, 8}, params, rule, rows);
       auto drawn = draw(*sampler, batch, on_device.data(), 0);
       for (std::size_t r = 0; r < rows.size(); ++r) {
         Children& all = drawn[r];
@@ -164,7 +165,7 @@ TEST_F(SamplerDraw, EqualProbabilitiesComeByRisingId) {
     const auto sampler = make_sampler(vocab, vocab, 1, 1);
     const GuardedArray<float> flat(std::vector<float>(static_cast<std::size_t>(vocab), -3.0f));
     const std::vector<DrawRow> rows{{0, 0, 0, 1}};
-    const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::top, rows);
+    const testing::OneDraw batch = batch_of({}, {1.0}, AcceptanceRule::greedy, rows);
     const auto first = draw(*sampler, batch, flat.data(), vocab)[0];
     ASSERT_EQ(first.size(), most_children);
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(index_of(first[i].token), i);
@@ -183,8 +184,9 @@ TEST_F(SamplerDraw, DeclaresWhatIsScored) {
   const std::vector<DrawRow> rows{{0, 0, 0, 1}};
   for (const SamplingParams& params :
        {SamplingParams{0.7}, SamplingParams{1.0, 60}, SamplingParams{1.1, 0, 0.95, 0.001}}) {
-    const auto children = draw(*sampler, batch_of({1, 2, 3, 4}, params, DeviceNoise::sampled, rows),
-                               logits.data(), vocab)[0];
+    const auto children =
+        draw(*sampler, batch_of({1, 2, 3, 4}, params, AcceptanceRule::rejection, rows),
+             logits.data(), vocab)[0];
     std::vector<TokenId> tokens;
     for (const DeviceChild& child : children) tokens.push_back(child.token);
     const std::vector<float> scores = score(*sampler, tokens, params, logits.data(), 32);
@@ -200,7 +202,7 @@ TEST_F(SamplerDraw, TokensBeyondTheTargetsVocabularyAreNotDrawn) {
   const GuardedArray<float> on_device(logits);
   logits.resize(21);
   const std::vector<DrawRow> rows{{0, 0, 0, 1}};
-  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  const testing::OneDraw batch = batch_of({}, {1.0}, AcceptanceRule::rejection, rows);
   const auto children = draw(*sampler, batch, on_device.data(), 40)[0];
   EXPECT_EQ(children.size(), 21u);
   expect_order(children, testing::reference_law(logits, {1.0}), noise_of(batch, 0, 21), true);
@@ -231,7 +233,7 @@ TEST_F(SamplerDraw, PenaltyFollowsThePath) {
     const GuardedArray<float> on_device(logits);
     for (const SamplingParams& params :
          {SamplingParams{1.0, 0, 1.0, 0.0, 1.7}, SamplingParams{1.0, 30, 0.97, 0.0, 0.6}}) {
-      testing::OneDraw batch = batch_of({1, 2, 3, 4}, params, DeviceNoise::sampled, rows);
+      testing::OneDraw batch = batch_of({1, 2, 3, 4}, params, AcceptanceRule::rejection, rows);
       batch.penalty = &text;
       const auto drawn = draw(*sampler, batch, on_device.data(), vocab);
       for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -257,7 +259,7 @@ TEST_F(SamplerDraw, ReportsARowWithoutFiniteLogit) {
   std::fill(logits.begin() + 50, logits.begin() + 100, -infinity);
   const GuardedArray<float> on_device(logits);
   const std::vector<DrawRow> rows{{0, 0, 0, 1}, {1, 0, 0, 2}, {2, 0, 0, 3}};
-  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  const testing::OneDraw batch = batch_of({}, {1.0}, AcceptanceRule::rejection, rows);
   EXPECT_THROW(draw(*sampler, batch, on_device.data(), 50), Error);
   EXPECT_EQ(draw(*sampler, batch, on_device.data(), 0).size(), 3u);
 }
@@ -267,7 +269,7 @@ TEST_F(SamplerDraw, SaysHowFarABatchWithoutResultsGot) {
   const auto sampler = make_sampler(50, 50, 3, 3);
   const GuardedArray<float> logits(std::vector<float>(50, 1.0f));
   const std::vector<DrawRow> rows{{0, 0, 0, 1}, {1, 0, 0, 2}, {2, 0, 0, 3}};
-  const testing::OneDraw batch = batch_of({}, {1.0}, DeviceNoise::sampled, rows);
+  const testing::OneDraw batch = batch_of({}, {1.0}, AcceptanceRule::rejection, rows);
   EXPECT_EQ(draw(*sampler, batch, logits.data(), 0).size(), 3u);
   std::vector<DrawnChildren> drawn(2);
   const auto error = [&] {
@@ -324,7 +326,7 @@ TEST_F(SamplerDraw, SamplesWithoutReplacement) {
           rows[static_cast<std::size_t>(r)] = {r, 0, 1, child_node_key(step, r)};
         }
         const auto drawn =
-            draw(*sampler, batch_of({3, 0, step, 0}, {1.0}, DeviceNoise::sampled, rows),
+            draw(*sampler, batch_of({3, 0, step, 0}, {1.0}, AcceptanceRule::rejection, rows),
                  on_device.data(), 0);
         for (const Children& c : drawn)
           ++counts[index_of(c[0].token) * vocab + index_of(c[1].token)];
@@ -347,7 +349,7 @@ TEST_F(SamplerDraw, NoiseIsTheHosts) {
   constexpr std::int32_t tokens = 100003;
   for (const StepKey& key : {StepKey{1, 2, 3, 4}, StepKey{~0ull, 1ull << 40, 9, 1ull << 33}}) {
     std::vector<float> host(tokens);
-    inverse_exponential_noise(key.seed, key.sequence, key.position + 6, host);
+    inverse_exponential_noise(key.seed, key.sequence, key.noise_position(6), host);
     const GuardedArray<float> out(tokens);
     testing::probe_coupled_noise(key, 6, tokens, out.data(), stream_);
     const std::vector<float> device = out.download();

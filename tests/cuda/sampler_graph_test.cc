@@ -77,14 +77,14 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
   for (int i = 0; i < 500; ++i) ++counts[random_() % vocab];
   std::unique_ptr<Recording> drawing, judging;
   for (int i = 0; i < 12; ++i) {
-    const auto noise = static_cast<DeviceNoise>(i % 3);
+    const auto rule = static_cast<AcceptanceRule>(i % 3);
     // The root and as many children as there are rows to it, which is never the same.
     const std::int32_t nodes = 2 + i % (most_rows - 1);
     testing::OneDraw batch;
     batch.key = {7, 8, static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(3 * i)};
     batch.params = some_params(i);
-    batch.noise = noise;
-    if (noise != DeviceNoise::sampled) batch.sharpness = 0.6 * (i % 4);
+    batch.rule = rule;
+    if (rule != AcceptanceRule::rejection) batch.belief_inverse_temperature = 0.6 * (i % 4);
     std::vector<DrawRow> rows;
     std::vector<TokenId> token(static_cast<std::size_t>(nodes), 17);
     std::vector<std::int32_t> parent{-1}, depth{0}, rank{0}, store{0};
@@ -114,8 +114,8 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     direct_->collect_draw(unrecorded);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       EXPECT_TRUE(std::ranges::equal(drawn[r].scores, unrecorded[r].scores));
-      EXPECT_EQ(drawn[r].scores.empty(), batch.sharpness == 0.0);
-      EXPECT_EQ(drawn[r].moments.sum > 0.0, batch.sharpness > 0.0);
+      EXPECT_EQ(drawn[r].scores.empty(), batch.belief_inverse_temperature == 0.0);
+      EXPECT_EQ(drawn[r].moments.sum > 0.0, batch.belief_inverse_temperature > 0.0);
       EXPECT_EQ(drawn[r].moments.sum, unrecorded[r].moments.sum);
       EXPECT_EQ(drawn[r].moments.mean, unrecorded[r].moments.mean);
       EXPECT_EQ(drawn[r].moments.variance, unrecorded[r].moments.variance);
@@ -131,8 +131,8 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     testing::OneTree tree;
     tree.key = batch.key;
     tree.params = batch.params;
-    if (noise == DeviceNoise::top) tree.params.temperature = 0.0;
-    tree.rule = noise;
+    if (rule == AcceptanceRule::greedy) tree.params.temperature = 0.0;
+    tree.rule = rule;
     tree.token = token;
     tree.parent = parent;
     tree.depth = depth;

@@ -119,7 +119,7 @@ class SamplerJudge : public testing::SamplerTest {
   PenaltyText text_of(const Case& c) const { return {c.counts, c.tree.token, c.tree.parent}; }
 
   // Draws level by level, so that a node's children come from its own row, as they would.
-  void draw_tree(cuda::CudaSampler& sampler, Case& c, DeviceNoise noise) {
+  void draw_tree(cuda::CudaSampler& sampler, Case& c, AcceptanceRule rule) {
     const std::size_t rows = c.tree.token.size();
     c.store.assign(rows, -1);
     std::vector<std::uint64_t> node_key(rows, root_node_key);
@@ -144,7 +144,7 @@ class SamplerJudge : public testing::SamplerTest {
       batch.key = c.tree.key;
       batch.params = c.params;
       batch.params.temperature = std::max(c.params.temperature, 0.5);
-      batch.noise = noise;
+      batch.rule = rule;
       batch.rows = draws;
       batch.penalty = &text;
       const GuardedArray<float> logits(c.draft_logits[index_of(row)]);
@@ -177,7 +177,7 @@ class SamplerJudge : public testing::SamplerTest {
   }
 
   Case make_case(cuda::CudaSampler& sampler, std::int32_t target_vocab, std::int32_t draft_vocab,
-                 const SamplingParams& params, DeviceNoise rule, std::int32_t most_nodes = 40) {
+                 const SamplingParams& params, AcceptanceRule rule, std::int32_t most_nodes = 40) {
     Case c;
     c.target_vocab = target_vocab;
     c.draft_vocab = draft_vocab;
@@ -236,9 +236,9 @@ class SamplerJudge : public testing::SamplerTest {
     return verdict;
   }
 
-  SamplingParams random_params(DeviceNoise rule) {
+  SamplingParams random_params(AcceptanceRule rule) {
     SamplingParams params;
-    params.temperature = rule == DeviceNoise::top ? 0.0 : random_() % 2 == 0 ? 1.0 : 0.6;
+    params.temperature = rule == AcceptanceRule::greedy ? 0.0 : random_() % 2 == 0 ? 1.0 : 0.6;
     if (random_() % 3 == 0) params.top_k = 1 + static_cast<std::int32_t>(random_() % 60);
     if (random_() % 3 == 0) params.top_p = 0.9;
     if (random_() % 5 == 0) params.min_p = 0.02;
@@ -274,7 +274,8 @@ struct Vocabularies {
 };
 
 TEST_F(SamplerJudge, FollowsTheHostsRules) {
-  for (const DeviceNoise rule : {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
+  for (const AcceptanceRule rule :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     Tally tally;
     for (const Vocabularies& v : {Vocabularies{5, 5, 200},
                                   {33, 33, 200},
@@ -308,7 +309,7 @@ TEST_F(SamplerJudge, PlantedFaultsDiffer) {
   const auto sampler = make_sampler(vocab, vocab, most_rows, most_rows);
   int differing[faults + 1] = {};
   for (int i = 0; i < trees; ++i) {
-    Case c = make_case(*sampler, vocab, vocab, {3.0}, DeviceNoise::sampled, 8);
+    Case c = make_case(*sampler, vocab, vocab, {3.0}, AcceptanceRule::rejection, 8);
     if (i % 2 == 1) propose_some(c);
     const JudgedPath expected = testing::reference_judge(c.tree);
     if (!expected.certain) continue;
@@ -332,10 +333,11 @@ TEST_F(SamplerJudge, LargeVocabularies) {
   Tally tally;
   for (const std::int32_t vocab : {128256, 262147}) {
     const auto sampler = make_sampler(vocab, vocab, most_rows, most_rows);
-    for (const DeviceNoise rule : {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
+    for (const AcceptanceRule rule :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
       for (int i = 0; i < 3; ++i) {
         SamplingParams params;
-        params.temperature = rule == DeviceNoise::top ? 0.0 : 0.4;
+        params.temperature = rule == AcceptanceRule::greedy ? 0.0 : 0.4;
         if (i == 1) params.top_k = 50;
         if (i == 2) params.repetition_penalty = 1.2;
         const Case c = make_case(*sampler, vocab, vocab, params, rule);
@@ -351,9 +353,10 @@ TEST_F(SamplerJudge, LargeVocabularies) {
 // The same tree gives the same verdict, however often, beside however many rows.
 TEST_F(SamplerJudge, RepeatsItself) {
   const auto sampler = make_sampler(1003, 1003, most_rows, most_rows);
-  for (const DeviceNoise rule : {DeviceNoise::sampled, DeviceNoise::top, DeviceNoise::coupled}) {
+  for (const AcceptanceRule rule :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     const Case c = make_case(*sampler, 1003, 1003,
-                             {rule == DeviceNoise::top ? 0.0 : 0.9, 0, 0.95, 0.0, 1.1}, rule);
+                             {rule == AcceptanceRule::greedy ? 0.0 : 0.9, 0, 0.95, 0.0, 1.1}, rule);
     const DeviceVerdict first = judge(*sampler, c);
     for (int i = 0; i < 200; ++i) {
       const DeviceVerdict again = judge(*sampler, c, i % 13);
@@ -367,7 +370,8 @@ TEST_F(SamplerJudge, RepeatsItself) {
 TEST_F(SamplerJudge, PenaltyIsAppliedToTheLogits) {
   constexpr std::int32_t vocab = 77;
   const auto sampler = make_sampler(vocab, vocab, most_rows, most_rows);
-  const Case c = make_case(*sampler, vocab, vocab, {1.0, 0, 1.0, 0.0, 1.7}, DeviceNoise::sampled);
+  const Case c =
+      make_case(*sampler, vocab, vocab, {1.0, 0, 1.0, 0.0, 1.7}, AcceptanceRule::rejection);
   const PenaltyText text = text_of(c);
   const testing::OneTree batch{{c.tree.key, c.params, c.tree.rule, &text},
                                c.tree.token,
@@ -429,7 +433,7 @@ TEST_F(SamplerJudge, ReportsAReachedRowWithoutFiniteLogit) {
   const std::vector<TokenId> token{0, 1, 2};
   const std::vector<std::int32_t> parent{-1, 0, 0}, depth{0, 1, 1}, rank{0, 0, 1}, store{0, -1, -1};
   testing::OneTree batch;
-  batch.rule = DeviceNoise::top;
+  batch.rule = AcceptanceRule::greedy;
   batch.token = token;
   batch.parent = parent;
   batch.depth = depth;

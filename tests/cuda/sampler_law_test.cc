@@ -72,7 +72,7 @@ class SamplerLaw : public testing::SamplerTest {
  protected:
   struct Setting {
     SamplingParams target_params{1.0}, draft_params{1.0};
-    DeviceNoise noise = DeviceNoise::sampled;
+    AcceptanceRule rule = AcceptanceRule::rejection;
     DeviceFault fault = DeviceFault::none;
   };
 
@@ -136,7 +136,7 @@ class SamplerLaw : public testing::SamplerTest {
     std::vector<TokenId> out;
     std::vector<std::int32_t> counts = std::vector<std::int32_t>(vocab, 0);
     StepKey key;
-    Tree arena;  ///< nodes drawn from
+    Tree candidates;  ///< nodes drawn from
     Tree tree;
     std::int32_t store = 0;  ///< first of its rows there
     std::vector<DrawRow> rows;
@@ -160,17 +160,17 @@ class SamplerLaw : public testing::SamplerTest {
   void draw_rows(const Models& models, const Setting& setting, std::vector<Text>& live) {
     std::vector<PenaltyText> penalties;
     for (const Text& text : live) {
-      penalties.push_back({text.counts, text.arena.token, text.arena.parent});
+      penalties.push_back({text.counts, text.candidates.token, text.candidates.parent});
     }
     std::vector<DrawText> draws;
     std::vector<DrawRow> rows;
     std::vector<TokenId> last;
     for (std::size_t t = 0; t < live.size(); ++t) {
-      draws.push_back({live[t].key, setting.draft_params, setting.noise, 0.0, &penalties[t]});
+      draws.push_back({live[t].key, setting.draft_params, setting.rule, 0.0, &penalties[t]});
       for (DrawRow row : live[t].rows) {
         row.text = static_cast<std::int32_t>(t);
         rows.push_back(row);
-        last.push_back(live[t].arena.token[index_of(row.node)]);
+        last.push_back(live[t].candidates.token[index_of(row.node)]);
       }
     }
     upload(*draft_logits_, models.draft, last);
@@ -185,8 +185,8 @@ class SamplerLaw : public testing::SamplerTest {
 
   void grow(const Models& models, const Setting& setting, std::vector<Text>& live) {
     for (Text& text : live) {
-      text.arena = {};
-      text.arena.add(text.root(), -1, 0, text.store);
+      text.candidates = {};
+      text.candidates.add(text.root(), -1, 0, text.store);
       text.rows = {{text.store, 0, 0, root_node_key}};
     }
     draw_rows(models, setting, live);
@@ -196,7 +196,7 @@ class SamplerLaw : public testing::SamplerTest {
       text.rows.clear();
       for (std::int32_t rank = 0; rank < 2 && index_of(rank) < top.size(); ++rank) {
         const std::int32_t stored = text.store + rank + 1;
-        const std::int32_t node = text.arena.add(top[index_of(rank)].token, 0, rank, stored);
+        const std::int32_t node = text.candidates.add(top[index_of(rank)].token, 0, rank, stored);
         text.rows.push_back({stored, node, 1, child_node_key(root_node_key, rank)});
       }
     }
@@ -237,10 +237,11 @@ class SamplerLaw : public testing::SamplerTest {
     for (const Text& text : live) penalties.push_back({text.counts, all.token, all.parent});
     std::vector<JudgeText> judges;
     for (std::size_t t = 0; t < live.size(); ++t) {
-      judges.push_back({live[t].key, setting.target_params, setting.noise, &penalties[t]});
+      judges.push_back({live[t].key, setting.target_params, setting.rule, &penalties[t]});
     }
     upload(*target_logits_, models.target, all.token);
-    sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, all.store});
+    const auto keys = keys_of(all.parent, all.rank);
+    sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, keys, all.store});
     transfers_->send();
     sampler_->judge(target_logits_->data(), static_cast<std::int32_t>(all.token.size()));
     std::vector<DeviceVerdict> verdicts(live.size());
@@ -318,7 +319,7 @@ TEST_F(SamplerLaw, RejectionUnderPenalty) {
 
 TEST_F(SamplerLaw, Coupled) {
   Setting setting;
-  setting.noise = DeviceNoise::coupled;
+  setting.rule = AcceptanceRule::coupled;
   expect_fits(setting, "coupled");
 }
 

@@ -42,7 +42,7 @@ class SamplerNumbers : public testing::SamplerTest {
   /// Draws `ranks` children of the root and of its child of rank 1, the tree's node 2.
   void grow(DraftSampling& sampling, DraftSampler& draft, const StepKey& key,
             const GuardedArray<float>& logits) {
-    draft.begin(state_, key, {1.0}, ChildDraw::sampled, 1.0);
+    draft.begin(state_, key, {1.0}, AcceptanceRule::rejection, 1.0);
     tree_.reset(0);
     for (auto& children : drawn_) children.clear();
     const auto evaluate = [&](std::int32_t node, const float* row) {

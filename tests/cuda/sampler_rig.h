@@ -23,14 +23,37 @@ struct OneDraw : DrawText {
   std::span<const DrawRow> rows;
   DrawBatch batch() const { return {{static_cast<const DrawText*>(this), 1}, rows}; }
 };
+/// Keys of nodes by their parents and ranks, as TokenTree has them.
+inline std::vector<std::uint64_t> keys_of(std::span<const std::int32_t> parent,
+                                          std::span<const std::int32_t> rank) {
+  std::vector<std::uint64_t> keys;
+  for (std::size_t n = 0; n < parent.size(); ++n) {
+    keys.push_back(parent[n] < 0
+                       ? root_node_key
+                       : child_node_key(keys[static_cast<std::size_t>(parent[n])], rank[n]));
+  }
+  return keys;
+}
+
 /// Likewise its tree.
 struct OneTree : JudgeText {
   std::span<const TokenId> token;
   std::span<const std::int32_t> parent, depth, rank, store;
   std::span<const std::uint8_t> certain;
-  JudgeBatch batch() const {
-    return {{static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, store, certain};
+  JudgeBatch batch() {
+    keys_ = keys_of(parent, rank);
+    return {{static_cast<const JudgeText*>(this), 1},
+            token,
+            parent,
+            depth,
+            rank,
+            keys_,
+            store,
+            certain};
   }
+
+ private:
+  std::vector<std::uint64_t> keys_;
 };
 
 class SamplerTest : public KernelTest {

@@ -107,10 +107,10 @@ TEST_F(SamplerShares, MoreContinuesWithThem) {
     EXPECT_EQ(more.squares, first);
     last_ = more.list.back().token;
   }
-  for (const DeviceNoise noise : {DeviceNoise::top, DeviceNoise::coupled}) {
-    for (const double sharpness : {0.0, 1.0}) {
-      batch.noise = noise;
-      batch.sharpness = sharpness;
+  for (const AcceptanceRule rule : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+    for (const double belief_inverse_temperature : {0.0, 1.0}) {
+      batch.rule = rule;
+      batch.belief_inverse_temperature = belief_inverse_temperature;
       EXPECT_LT(squares(*sampler, batch, logits.data(), vocab)[0], 0.0);
       EXPECT_LT(sampler->more(batch, batch.rows[0], last_).squares, 0.0);
     }

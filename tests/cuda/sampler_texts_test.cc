@@ -20,9 +20,9 @@ std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 /// A text with a tree, of which every node has a row of draft and target.
 struct Text {
   SamplingParams params;
-  DeviceNoise noise = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key;
-  double sharpness = 0.0;
+  double belief_inverse_temperature = 0.0;
   std::vector<std::int32_t> counts;
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent, depth, rank;
@@ -48,13 +48,14 @@ class SamplerTexts : public testing::SamplerTest {
  protected:
   Text make_text(std::size_t index) {
     Text text;
-    text.noise = static_cast<DeviceNoise>(index % 3);
-    text.params = {text.noise == DeviceNoise::top ? 0.0 : 0.4 + 0.2 * static_cast<double>(index)};
+    text.rule = static_cast<AcceptanceRule>(index % 3);
+    text.params = {text.rule == AcceptanceRule::greedy ? 0.0
+                                                       : 0.4 + 0.2 * static_cast<double>(index)};
     if (index % 2 == 0) text.params.repetition_penalty = 1.3 + 0.3 * static_cast<double>(index);
     if (index % 4 == 1) text.params.top_k = 7;
     if (index % 4 == 2) text.params.top_p = 0.8;
     text.key = {3, index, 5, 100 + index};
-    text.sharpness = text.noise == DeviceNoise::coupled ? 0.8 : 0.0;
+    text.belief_inverse_temperature = text.rule == AcceptanceRule::coupled ? 0.8 : 0.0;
     text.counts.resize(vocab);
     for (std::int32_t& count : text.counts) count = static_cast<std::int32_t>(random_() % 2);
     const auto nodes = static_cast<std::int32_t>(1 + random_() % 12);
@@ -98,8 +99,9 @@ class SamplerTexts : public testing::SamplerTest {
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const Text& text = *texts[t];
       of_draft[t] = {text.counts, text.token, text.parent};
-      draws.push_back({text.key, warm(text.params), text.noise, text.sharpness, &of_draft[t]});
-      judges.push_back({text.key, text.params, text.noise, &of_target[t]});
+      draws.push_back(
+          {text.key, warm(text.params), text.rule, text.belief_inverse_temperature, &of_draft[t]});
+      judges.push_back({text.key, text.params, text.rule, &of_target[t]});
       const auto first = static_cast<std::int32_t>(token.size());
       for (std::int32_t n = 0; n < text.nodes(); ++n) {
         const auto row = static_cast<std::int32_t>(rows.size());
@@ -132,7 +134,8 @@ class SamplerTexts : public testing::SamplerTest {
       results[to_size(text_of_row[r])].rows.push_back(row);
     }
     for (std::size_t t = 0; t < texts.size(); ++t) of_target[t] = {texts[t]->counts, token, parent};
-    sampler.stage_judge({judges, token, parent, depth, rank, store});
+    const auto keys = keys_of(parent, rank);
+    sampler.stage_judge({judges, token, parent, depth, rank, keys, store});
     transfers_->send();
     sampler.judge(target.data(), count);
     std::vector<DeviceVerdict> verdicts(texts.size());
@@ -191,13 +194,14 @@ TEST_F(SamplerTexts, RefusesWhatDoesNotFit) {
   const auto sampler = make_sampler(vocab, vocab, 8, 8, 2);
   const std::vector<TokenId> token = {1, 2, 3};
   const std::vector<std::int32_t> zeros = {0, 0, 0}, none = {-1, -1, -1};
+  const std::vector<std::uint64_t> keys(3);
   std::vector<JudgeText> texts(3);
   // Three trees where two fit, two texts for three trees, a child before its tree.
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
   texts.resize(2);
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
   const std::vector<std::int32_t> across = {-1, -1, 0};
-  EXPECT_THROW(sampler->stage_judge({texts, token, across, zeros, zeros, none}), Error);
+  EXPECT_THROW(sampler->stage_judge({texts, token, across, zeros, zeros, keys, none}), Error);
   const std::vector<DrawText> draws(1);
   const std::vector<DrawRow> rows = {{0, 0, 0, 1, 1}};
   EXPECT_THROW(sampler->stage_draw({draws, rows}), Error) << "a row of text 1 of 1";

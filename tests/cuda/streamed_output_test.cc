@@ -152,7 +152,7 @@ TEST_F(StreamedOutput, RotatedIsTheProductThenRope) {
         pools[0] = keys.download();
         pools[1] = values.download();
         EXPECT_TRUE(keys.guards_intact() && values.guards_intact() && qkv.guards_intact());
-        // Of q alone: what the rest holds is unspecified.
+        // Holds q alone: what the rest holds is unspecified.
         std::vector<std::uint16_t> queries;
         const auto all = qkv.download();
         for (std::int64_t row = 0; row < padded; ++row) {

@@ -22,13 +22,13 @@ class LogitsSource final : public TextDraft {
  public:
   static constexpr std::int64_t vocab = 3000;
   LogitsSource() : noise_(vocab), drawer_(vocab, noise_), logits_(vocab) {}
-  void begin(const StepKey& key, ChildDraw draw) {
+  void begin(const StepKey& key, AcceptanceRule draw) {
     // The rows of a step's positions are shared noise: kept, or computed in place.
     drawer_.begin(key, draw);
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) {
-      const auto token = static_cast<double>(arena.token[static_cast<std::size_t>(node)]);
+      const auto token = static_cast<double>(candidates.token[static_cast<std::size_t>(node)]);
       for (std::size_t i = 0; i < logits_.size(); ++i) {
         logits_[i] = static_cast<float>(4.0 * std::sin((token + 1.0) * static_cast<double>(i)));
       }
@@ -36,9 +36,9 @@ class LogitsSource final : public TextDraft {
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   SamplingParams params{0.7};
 
@@ -56,7 +56,7 @@ std::unique_ptr<DraftPolicy> make_specinfer() {
   return make_specinfer_policy({1, 1, 3, 1, 1, 1, 1, 1});
 }
 std::unique_ptr<DraftPolicy> make_expand_rerank() {
-  return make_expand_rerank_policy({5, 4}, ChildDraw::top);
+  return make_expand_rerank_policy({5, 4}, AcceptanceRule::greedy);
 }
 
 const AcceptanceCalibration& calibration() {
@@ -85,7 +85,8 @@ TEST(Allocation, NoneAfterWarmUp) {
   for (auto make : {make_plain, make_chain, make_static, make_specinfer, make_expand_rerank,
                     make_calibrated, make_looking_ahead}) {
     const auto policy = make();
-    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+    for (const AcceptanceRule draw :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{0.7, 30, 0.95, 0.01},
                                            SamplingParams{0.7, 0, 0.9}}) {
         source.params = params;

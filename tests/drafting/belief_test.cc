@@ -24,15 +24,15 @@ std::vector<float> random_row(std::mt19937_64& random, double spread) {
   return row;
 }
 
-// softmax(sharpness (log D + G)) in double.
+// softmax(inverse_temperature (log D + G)) in double.
 std::vector<double> beliefs(const std::vector<float>& row, std::span<const float> noise,
-                            double sharpness) {
+                            double inverse_temperature) {
   std::vector<double> of(row.size());
   double sum = 0.0;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const double product =
         static_cast<double>(row[i]) * (noise.empty() ? 1.0 : static_cast<double>(noise[i]));
-    sum += of[i] = product > 0.0 ? std::pow(product, sharpness) : 0.0;
+    sum += of[i] = product > 0.0 ? std::pow(product, inverse_temperature) : 0.0;
   }
   for (double& belief : of) belief /= sum;
   return of;
@@ -46,17 +46,17 @@ TEST(Belief, ChildrenComeWithTheirs) {
   tree.reset(0);
   for (int trial = 0; trial < 40; ++trial) {
     const std::vector<float> row = random_row(random, 0.5 + trial % 5);
-    for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
-      for (const double sharpness : {0.3, 1.0, 2.2, 8.0}) {
+    for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+      for (const double inverse_temperature : {0.3, 1.0, 2.2, 8.0}) {
         const StepKey key{1, 2, 3, static_cast<std::uint64_t>(trial)};
-        drawer.begin(key, draw, sharpness);
+        drawer.begin(key, draw, inverse_temperature);
         std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
         drawer.ready(0);
-        const auto expected =
-            beliefs(row,
-                    draw == ChildDraw::coupled ? noise.row(key.seed, key.sequence, key.position)
-                                               : std::span<const float>(),
-                    sharpness);
+        const auto expected = beliefs(row,
+                                      draw == AcceptanceRule::coupled
+                                          ? noise.row(key.seed, key.sequence, key.noise_position(0))
+                                          : std::span<const float>(),
+                                      inverse_temperature);
         double last = 1.0;
         for (std::int32_t rank = 0; rank < 20; ++rank) {
           const auto child = drawer.child(tree, 0, rank);
@@ -79,7 +79,7 @@ TEST(Belief, SampledChildrenComeWithTheCellOfTheirNumber) {
   TokenTree tree;
   tree.reset(0);
   const StepKey key{7, 8, 9, 10};
-  drawer.begin(key, ChildDraw::sampled);
+  drawer.begin(key, AcceptanceRule::rejection);
   std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
   drawer.ready(0);
   for (std::uint64_t rank = 0; rank < 50; ++rank) {
@@ -91,9 +91,9 @@ TEST(Belief, SampledChildrenComeWithTheCellOfTheirNumber) {
   }
 }
 
-// Tokens drawn by a belief of some sharpness: it is found, from a start that is far off, and the
-// derivative is the log-likelihood's.
-TEST(BeliefTemperature, FindsTheSharpness) {
+// Tokens drawn by a belief of some inverse temperature: it is found, from a start that is far off,
+// and the derivative is the log-likelihood's.
+TEST(BeliefTemperature, FindsTheInverseTemperature) {
   std::mt19937_64 random(11);
   NoiseCache noise(vocab);
   ChildDrawer drawer(vocab, noise);
@@ -104,7 +104,7 @@ TEST(BeliefTemperature, FindsTheSharpness) {
     for (std::uint64_t step = 0; step < 3000; ++step) {
       const std::vector<float> row = random_row(random, 2.0);
       const StepKey key{1, 2, step, step};
-      drawer.begin(key, ChildDraw::coupled, learned.sharpness());
+      drawer.begin(key, AcceptanceRule::coupled, learned.inverse_temperature());
       std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
       drawer.ready(0);
       ASSERT_TRUE(drawer.child(tree, 0, 0));
@@ -115,7 +115,7 @@ TEST(BeliefTemperature, FindsTheSharpness) {
       ASSERT_TRUE(seen);
       if (step % 500 == 0) {
         const auto at = static_cast<std::size_t>(token);
-        const double s = learned.sharpness(), h = 1e-3;
+        const double s = learned.inverse_temperature(), h = 1e-3;
         const auto n = noise.row(1, 2, step);
         const double slope = (std::log(beliefs(row, n, s * std::exp(h))[at]) -
                               std::log(beliefs(row, n, s * std::exp(-h))[at])) /
@@ -124,12 +124,12 @@ TEST(BeliefTemperature, FindsTheSharpness) {
       }
       learned.observe(*seen);
     }
-    EXPECT_NEAR(std::log(learned.sharpness()), std::log(truth), 0.15);
+    EXPECT_NEAR(std::log(learned.inverse_temperature()), std::log(truth), 0.15);
   }
   // A token that the draft excludes says nothing, and neither does a sampled tree.
   EXPECT_FALSE(drawer.evidence(0, 0));
   EXPECT_FALSE(drawer.evidence(1, 1));
-  drawer.begin({}, ChildDraw::sampled);
+  drawer.begin({}, AcceptanceRule::rejection);
   EXPECT_FALSE(drawer.evidence(0, 1));
 }
 
@@ -145,7 +145,7 @@ TEST(BeliefTemperature, FindsOutADraftThatEqualsTheTarget) {
     BeliefTemperature learned(1.3);
     for (std::uint64_t step = 0; step < 60; ++step) {
       const std::vector<float> row = random_row(random, 3.0);
-      drawer.begin({1, 2, step, step}, ChildDraw::coupled, learned.sharpness());
+      drawer.begin({1, 2, step, step}, AcceptanceRule::coupled, learned.inverse_temperature());
       std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
       drawer.ready(0);
       TokenId token = drawer.child(tree, 0, 0)->token;
@@ -157,15 +157,15 @@ TEST(BeliefTemperature, FindsOutADraftThatEqualsTheTarget) {
       learned.observe(*drawer.evidence(0, token));
     }
     if (equal) {
-      EXPECT_GT(learned.sharpness(), 10.0);
+      EXPECT_GT(learned.inverse_temperature(), 10.0);
     } else {
-      EXPECT_LT(std::abs(std::log(learned.sharpness() / 1.3)), 0.5);
+      EXPECT_LT(std::abs(std::log(learned.inverse_temperature() / 1.3)), 0.5);
     }
   }
 }
 
-TEST(PairSharpness, IsTheMeanOfTextsAndWhatIsUsual) {
-  PairSharpness pair;
+TEST(PairInverseTemperature, IsTheMeanOfTextsAndWhatIsUsual) {
+  PairInverseTemperature pair;
   EXPECT_DOUBLE_EQ(pair.start(1.7), 1.7);
   pair.record(4.0, 1.0);
   EXPECT_DOUBLE_EQ(pair.start(1.0), 2.0);
@@ -174,8 +174,8 @@ TEST(PairSharpness, IsTheMeanOfTextsAndWhatIsUsual) {
 }
 
 // Temperatures that are told together differ in what is usual.
-TEST(PairSharpness, IsRelativeToWhatIsUsual) {
-  PairSharpness pair;
+TEST(PairInverseTemperature, IsRelativeToWhatIsUsual) {
+  PairInverseTemperature pair;
   pair.record(6.0, 1.5);
   EXPECT_DOUBLE_EQ(pair.start(1.5), 3.0);
   EXPECT_DOUBLE_EQ(pair.start(0.1), 0.2);
@@ -187,12 +187,12 @@ TEST(BeliefTemperature, StartsWhereItCanStay) {
   for (const double temperature : {1e-6, 0.001, 0.7, 100.0}) {
     const double start = BeliefTemperature::usual(temperature, 0.45);
     BeliefTemperature learned(start);
-    const double before = learned.sharpness();
+    const double before = learned.inverse_temperature();
     learned.observe({0.0, 1.0});
-    EXPECT_EQ(learned.sharpness(), before) << temperature;
+    EXPECT_EQ(learned.inverse_temperature(), before) << temperature;
     const double inwards = start > 1.0 ? -1.0 : 1.0;
     learned.observe({inwards, 1.0});
-    EXPECT_GT(inwards * (learned.sharpness() - before), 0.0) << temperature;
+    EXPECT_GT(inwards * (learned.inverse_temperature() - before), 0.0) << temperature;
     EXPECT_LT(std::abs(std::log(before)), 4.0 + 1e-9);
   }
 }

@@ -40,7 +40,8 @@ AcceptanceCalibration trained(std::uint64_t seed, int observations) {
 
 // What is usual is where learning starts, for every way of drawing; it weighs little.
 TEST(Calibration, StartsFromWhatIsUsual) {
-  for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+  for (const AcceptanceRule draw :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     AcceptanceCalibration calibration(draw);
     for (const std::int32_t depth : all_depths) {
       EXPECT_GT(calibration.position(0, depth), 2.0 * calibration.position(3, depth));
@@ -102,7 +103,7 @@ TEST(Calibration, WiderClassesTeachNarrowerOnes) {
 
 // It learns from what a step judged, with the numbers that judged it.
 TEST(Calibration, LearnsFromNumbers) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   TokenTree tree;
   tree.reset(0);
   tree.add(0, 1, 0, 0.4f, 1.0, -1.0f, 0.3f);
@@ -113,7 +114,7 @@ TEST(Calibration, LearnsFromNumbers) {
 }
 
 TEST(Calibration, RecordsWhatWasJudged) {
-  // Of the root's children 1, 2, 3 the second was accepted; of its children 4, 5 none. Node 6,
+  // The second of the root's children 1, 2, 3 was accepted; of its children 4, 5 none. Node 6,
   // under node 1, was not reached.
   TokenTree tree;
   tree.reset(0);
@@ -214,7 +215,7 @@ class NaiveGrowth {
     if (depth > limits.max_depth) return {};
     if (rank == 0 && !source_.evaluated.contains(node))
       source_.evaluate(tree_, std::span(&node, 1));
-    // Of what was left before the child was drawn.
+    // A share of what was left before the child was drawn.
     if (!waiting_[n]) {
       share_.resize(std::max(share_.size(), n + 1));
       share_[n] = source_.expected_share(node);
@@ -250,8 +251,10 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
     const TableDraft::Rows draft = [&](const TokenPath& path) {
       return testing::random_row(seed, vocab, path);
     };
-    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
-      const auto policy = make_dyspec_policy({&calibration, nullptr, draw != ChildDraw::sampled});
+    for (const AcceptanceRule draw :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+      const auto policy =
+          make_dyspec_policy({&calibration, nullptr, draw != AcceptanceRule::rejection});
       for (const std::int32_t size : {0, 1, 2, 5, 11, 30}) {
         GrowthLimits limits;
         limits.max_size = size;
@@ -266,7 +269,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
         ASSERT_FALSE(source.broken);
         ASSERT_LE(source.most_live, static_cast<std::size_t>(size + 1));
         const TokenTree expected =
-            NaiveGrowth(naive_source, calibration, draw != ChildDraw::sampled).grow(limits);
+            NaiveGrowth(naive_source, calibration, draw != AcceptanceRule::rejection).grow(limits);
         // The same nodes; where values tie but for rounding, the last ones may differ.
         auto paths = testing::paths_of(tree), expected_paths = testing::paths_of(expected);
         std::sort(paths.begin(), paths.end());
@@ -297,7 +300,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
 
 // With costs: what a position must be worth rises with the tree, no pass is made that does not
 // pay, and under rejection whatever was drawn stays; else children are looked at first.
-TEST(DyspecByCosts, StopsWhereNothingPays) {
+TEST(CostDrivenDyspec, StopsWhereNothingPays) {
   class Prices final : public GrowthEconomics {
    public:
     double least_node_cost(std::int32_t size) const override { return 0.02 + 0.004 * size; }
@@ -314,8 +317,9 @@ TEST(DyspecByCosts, StopsWhereNothingPays) {
     const TableDraft::Rows draft = [&](const TokenPath& path) {
       return testing::random_row(seed, vocab, path);
     };
-    for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
-      const bool any_tree = draw != ChildDraw::sampled;
+    for (const AcceptanceRule draw :
+         {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+      const bool any_tree = draw != AcceptanceRule::rejection;
       const auto policy = make_dyspec_policy({&calibration, &prices, any_tree});
       GrowthLimits limits;
       limits.max_size = 60;

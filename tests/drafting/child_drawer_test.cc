@@ -35,7 +35,7 @@ TokenTree root_only() {
 }
 
 std::vector<TokenId> draw_all(ChildDrawer& drawer, const std::vector<float>& row,
-                              const StepKey& key, ChildDraw mode) {
+                              const StepKey& key, AcceptanceRule mode) {
   const TokenTree tree = root_only();
   drawer.begin(key, mode);
   std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
@@ -63,7 +63,7 @@ TEST(ChildDrawer, SharesTheMemoryOfStepsThatHaveEnded) {
   }
   std::set<const float*> places;
   const auto step = [&](ChildDrawer& drawer, std::int32_t nodes) {
-    drawer.begin({}, ChildDraw::sampled);
+    drawer.begin({}, AcceptanceRule::rejection);
     for (std::int32_t node = 0; node < nodes; ++node) places.insert(drawer.prepare(node).data());
   };
   for (ChildDrawer& drawer : drawers) {
@@ -89,7 +89,8 @@ TEST(ChildDrawer, DrawsWhatHasMassOnce) {
     ChildDrawer drawer(static_cast<std::int64_t>(vocab), noise);
     for (const int zeros : {0, 5, 10}) {
       const std::vector<float> row = random_row(random, vocab, zeros);
-      for (const ChildDraw mode : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+      for (const AcceptanceRule mode :
+           {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
         const std::vector<TokenId> tokens = draw_all(drawer, row, {1, 2, 3, 4}, mode);
         const std::set<TokenId> distinct(tokens.begin(), tokens.end());
         EXPECT_EQ(distinct.size(), tokens.size());
@@ -111,7 +112,8 @@ TEST(ChildDrawer, TopAndCoupledFollowTheirOrder) {
     inverse_exponential_noise(1, 2, 9, noise);
     std::vector<float> score(vocab);
     for (std::size_t i = 0; i < vocab; ++i) score[i] = row[i] * noise[i];
-    for (const auto& [mode, by] : {std::pair{ChildDraw::top, row}, {ChildDraw::coupled, score}}) {
+    for (const auto& [mode, by] :
+         {std::pair{AcceptanceRule::greedy, row}, {AcceptanceRule::coupled, score}}) {
       std::vector<TokenId> expected(vocab);
       std::iota(expected.begin(), expected.end(), 0);
       std::stable_sort(expected.begin(), expected.end(), [&](TokenId a, TokenId b) {
@@ -120,7 +122,7 @@ TEST(ChildDrawer, TopAndCoupledFollowTheirOrder) {
       std::erase_if(expected, [&](TokenId t) { return row[static_cast<std::size_t>(t)] == 0.0f; });
       EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, mode), expected);
     }
-    EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, ChildDraw::coupled)[0],
+    EXPECT_EQ(draw_all(drawer, row, {1, 2, 3, 9}, AcceptanceRule::coupled)[0],
               argmax_product(row, noise));
   }
 }
@@ -133,7 +135,8 @@ TEST(ChildDrawer, ChildrenDoNotDependOnTheOrderOfWork) {
   ChildDrawer first(vocab, noise), second(vocab, noise);
   const std::vector<float> row_a = random_row(random, vocab, 0),
                            row_b = random_row(random, vocab, 0);
-  for (const ChildDraw mode : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+  for (const AcceptanceRule mode :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     const StepKey key{1, 1, 1, 1};
     const auto give = [&](ChildDrawer& drawer, std::int32_t node, const std::vector<float>& row) {
       std::copy(row.begin(), row.end(), drawer.prepare(node).begin());
@@ -167,7 +170,7 @@ TEST(ChildDrawer, RefusesRanksOutOfOrder) {
   NoiseCache noise(4);
   ChildDrawer drawer(4, noise);
   const TokenTree tree = root_only();
-  drawer.begin({}, ChildDraw::sampled);
+  drawer.begin({}, AcceptanceRule::rejection);
   EXPECT_THROW(drawer.child(tree, 0, 0), Error);
   const auto row = drawer.prepare(0);
   std::fill(row.begin(), row.end(), 0.25f);
@@ -176,7 +179,7 @@ TEST(ChildDrawer, RefusesRanksOutOfOrder) {
   EXPECT_THROW(drawer.child(tree, 0, 1), Error);
   EXPECT_TRUE(drawer.child(tree, 0, 0).has_value());
   EXPECT_THROW(drawer.child(tree, 0, 0), Error);
-  drawer.begin({}, ChildDraw::sampled);
+  drawer.begin({}, AcceptanceRule::rejection);
   EXPECT_THROW(drawer.child(tree, 0, 1), Error);
 }
 

@@ -34,7 +34,7 @@ class HostArithmetic final : public DeviceSampler {
  public:
   HostArithmetic() : DeviceSampler(vocab) {}
 
-  /// Of the rows staged next.
+  /// Logits of the rows staged next.
   std::vector<std::vector<float>> logits;
   std::int32_t scores_asked = 0;
 
@@ -77,9 +77,10 @@ class HostArithmetic final : public DeviceSampler {
 
   std::vector<float> noise(const DrawText& batch, const DrawRow& row) const {
     std::vector<float> noise(vocab, 1.0f);
-    if (batch.noise == DeviceNoise::coupled) {
+    if (batch.rule == AcceptanceRule::coupled) {
       inverse_exponential_noise(batch.key.seed, batch.key.sequence,
-                                batch.key.position + static_cast<std::uint64_t>(row.depth), noise);
+                                batch.key.noise_position(static_cast<std::uint64_t>(row.depth)),
+                                noise);
     }
     return noise;
   }
@@ -108,13 +109,13 @@ class HostArithmetic final : public DeviceSampler {
     }
     out.drawn.list = out.children;
     out.drawn.exhausted = out.children.size() < most;
-    if (batch.noise == DeviceNoise::sampled) out.drawn.squares = sum_of_squares(probs);
-    if (!(batch.sharpness > 0.0)) return;
+    if (batch.rule == AcceptanceRule::rejection) out.drawn.squares = sum_of_squares(probs);
+    if (!(batch.belief_inverse_temperature > 0.0)) return;
     out.drawn.scores = out.scores;
     std::vector<double> maxima((vocab + 63) / 64);
     const std::vector<float> of_row = noise(batch, row);
     block_maxima(probs, of_row, 64, maxima);
-    out.drawn.moments = power_moments(probs, of_row, 64, maxima, batch.sharpness);
+    out.drawn.moments = power_moments(probs, of_row, 64, maxima, batch.belief_inverse_temperature);
   }
 
   std::map<std::int32_t, std::vector<float>> probs_;  ///< by row of the store
@@ -138,15 +139,15 @@ class DeviceDrafting : public ::testing::Test {
   }
 
   /// Root and its first child, evaluated by both.
-  void evaluate(const SamplingParams& params, const StepKey& key, ChildDraw draw,
-                double sharpness) {
+  void evaluate(const SamplingParams& params, const StepKey& key, AcceptanceRule draw,
+                double inverse_temperature) {
     const std::vector<std::int32_t> nodes{0, 1};
     sampler_.logits = {random_logits(), random_logits()};
     std::vector<float> all = sampler_.logits[0];
     all.insert(all.end(), sampler_.logits[1].begin(), sampler_.logits[1].end());
     for (const auto& [sampling, sampler] :
          {std::pair{host_sampling_.get(), host_.get()}, {device_sampling_.get(), device_.get()}}) {
-      sampler->begin(state_, key, params, draw, sharpness);
+      sampler->begin(state_, key, params, draw, inverse_temperature);
       const SampledNodes tree{sampler, &tree_, nodes};
       sampling->prepare({&tree, 1});
       sampling->wait();
@@ -180,10 +181,10 @@ class DeviceDrafting : public ::testing::Test {
 
 TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
   std::uint64_t step = 0;
-  for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
-    for (const double sharpness : {0.4, 1.0, 2.7}) {
+  for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+    for (const double inverse_temperature : {0.4, 1.0, 2.7}) {
       for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{1.0, 60}}) {
-        evaluate(params, {3, 4, 5, ++step}, draw, sharpness);
+        evaluate(params, {3, 4, 5, ++step}, draw, inverse_temperature);
         for (const std::int32_t node : {0, 1}) {
           EXPECT_FALSE(device_->evidence(node, 7)) << "no child of it was drawn";
           EXPECT_FALSE(host_->evidence(node, 7));
@@ -197,7 +198,7 @@ TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
             ASSERT_EQ(child->prob, expected->prob);
             ASSERT_NEAR(child->belief, expected->belief, 1e-5f * expected->belief);
             sum += static_cast<double>(child->belief);
-            // Of what is listed, and of the rest, which the device is asked for.
+            // Evidence of what is listed, and of the rest, which the device is asked for.
             if (rank == 0 || rank == 40) expect_equal_evidence(node);
           }
           if (params.top_k == 60) {
@@ -213,19 +214,19 @@ TEST_F(DeviceDrafting, BeliefsAndEvidenceAreTheHosts) {
   EXPECT_FALSE(device_->evidence(2, 7)) << "never evaluated";
   device_->forget(std::vector<std::int32_t>{1});
   EXPECT_FALSE(device_->evidence(1, 7));
-  device_->begin(state_, {}, {1.0}, ChildDraw::coupled, 1.0);
+  device_->begin(state_, {}, {1.0}, AcceptanceRule::coupled, 1.0);
   EXPECT_FALSE(device_->evidence(0, 7)) << "of an earlier step";
 }
 
-TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
-  for (const auto& [draw, sharpness] :
-       {std::pair{ChildDraw::sampled, 1.0}, std::pair{ChildDraw::top, 0.0},
-        std::pair{ChildDraw::coupled, 0.0}}) {
-    evaluate({1.0}, {1, 2, 3, 4}, draw, sharpness);
+TEST_F(DeviceDrafting, NeitherSampledChildrenNorInverseTemperature0BringBeliefs) {
+  for (const auto& [draw, inverse_temperature] :
+       {std::pair{AcceptanceRule::rejection, 1.0}, std::pair{AcceptanceRule::greedy, 0.0},
+        std::pair{AcceptanceRule::coupled, 0.0}}) {
+    evaluate({1.0}, {1, 2, 3, 4}, draw, inverse_temperature);
     const auto child = device_->child(tree_, 0, 0);
     ASSERT_TRUE(child);
     EXPECT_LT(child->belief, 0.0f);
-    EXPECT_EQ(child->uniform >= 0.0f, draw == ChildDraw::sampled);
+    EXPECT_EQ(child->uniform >= 0.0f, draw == AcceptanceRule::rejection);
     EXPECT_FALSE(device_->evidence(0, child->token));
   }
 }
@@ -235,7 +236,7 @@ TEST_F(DeviceDrafting, NeitherSampledChildrenNorSharpness0BringBeliefs) {
 TEST_F(DeviceDrafting, ExpectedSharesFollowWhatIsLeft) {
   std::uint64_t step = 0;
   for (const SamplingParams& params : {SamplingParams{0.7}, SamplingParams{1.0, 60}}) {
-    evaluate(params, {3, 4, 5, ++step}, ChildDraw::sampled, 1.0);
+    evaluate(params, {3, 4, 5, ++step}, AcceptanceRule::rejection, 1.0);
     for (const std::int32_t node : {0, 1}) {
       std::vector<float> left(vocab);
       LogitsScratch scratch;
@@ -253,7 +254,7 @@ TEST_F(DeviceDrafting, ExpectedSharesFollowWhatIsLeft) {
       }
     }
   }
-  for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+  for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     evaluate({1.0}, {3, 4, 5, ++step}, draw, 1.0);
     EXPECT_LT(device_->expected_share(0), 0.0) << "beliefs say more";
   }
@@ -269,7 +270,7 @@ TEST_F(DeviceDrafting, SampledChildrenComeWithTheCellOfTheirNumber) {
     int wrong = 0;
     for (std::uint64_t step = 0; step < 10; ++step) {
       const StepKey key{9, 8, 7, step};
-      evaluate({1.0}, key, ChildDraw::sampled, 1.0);
+      evaluate({1.0}, key, AcceptanceRule::rejection, 1.0);
       for (const std::int32_t node : {0, 1}) {
         const std::uint64_t node_key =
             node == 0 ? root_node_key : child_node_key(root_node_key, tree_.rank[1]);

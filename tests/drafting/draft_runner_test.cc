@@ -54,22 +54,22 @@ struct Wish {
 std::vector<Wish> wishes() {
   const auto dyspec = [] { return make_dyspec_policy(); };
   return {
-      {dyspec, {12}, {{0.8}, ChildDraw::sampled}, 5},
-      {dyspec, {9}, {{0.45}, ChildDraw::top}, 40},
-      {[] { return make_chain_policy(); }, {5}, {{1.0, 20}, ChildDraw::coupled}, 1},
+      {dyspec, {12}, {{0.8}, AcceptanceRule::rejection}, 5},
+      {dyspec, {9}, {{0.45}, AcceptanceRule::greedy}, 40},
+      {[] { return make_chain_policy(); }, {5}, {{1.0, 20}, AcceptanceRule::coupled}, 1},
       {[] {
          return make_specinfer_policy({2, 2, 1});
        },
        {30},
-       {{0.9, 0, 1.0, 0.0, 1.3}, ChildDraw::sampled},
+       {{0.9, 0, 1.0, 0.0, 1.3}, AcceptanceRule::rejection},
        23},
       {[] {
-         return make_expand_rerank_policy({3, 3}, ChildDraw::top);
+         return make_expand_rerank_policy({3, 3}, AcceptanceRule::greedy);
        },
        {8},
-       {{0.6}, ChildDraw::top},
+       {{0.6}, AcceptanceRule::greedy},
        90},
-      {dyspec, {0}, {{0.8}, ChildDraw::sampled}, 7},
+      {dyspec, {0}, {{0.8}, AcceptanceRule::rejection}, 7},
   };
 }
 
@@ -116,7 +116,8 @@ struct Text {
 std::vector<GrowingText> growing(std::vector<std::unique_ptr<Text>>& texts) {
   std::vector<GrowingText> all;
   for (const auto& text : texts) {
-    all.push_back({*text->policy, *text->step, text->wish.limits, text->trees.back(), nullptr});
+    all.push_back({*text->policy, *text->step, text->wish.limits, text->trees.back(), nullptr,
+                   text->step.get()});
   }
   return all;
 }
@@ -186,7 +187,7 @@ class DraftBatches : public ::testing::TestWithParam<Backend> {
   void expect_equal(const TokenTree& together, const TokenTree& alone) {
     ASSERT_EQ(together.token, alone.token);
     EXPECT_EQ(together.parent, alone.parent);
-    EXPECT_EQ(together.source, alone.source);
+    EXPECT_EQ(together.candidate, alone.candidate);
     const double tolerance = std::string(GetParam().name) == "naive" ? 0.0 : 1e-5;
     for (std::size_t n = 0; n < alone.token.size(); ++n) {
       EXPECT_NEAR(together.draft_prob[n], alone.draft_prob[n], tolerance);

@@ -84,11 +84,11 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
       return testing::random_row(seed, vocab, path);
     };
     const StepKey key{seed, 1, 2, 9};
-    for (const ChildDraw draw : {ChildDraw::top, ChildDraw::coupled}) {
+    for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
       const auto score = [&](const TokenPath& path, std::vector<float> row) {
-        if (draw == ChildDraw::top) return row;
+        if (draw == AcceptanceRule::greedy) return row;
         std::vector<float> noise(vocab);
-        inverse_exponential_noise(key.seed, key.sequence, key.position + path.size(), noise);
+        inverse_exponential_noise(key.seed, key.sequence, key.noise_position(path.size()), noise);
         for (std::size_t i = 0; i < vocab; ++i) row[i] *= noise[i];
         return row;
       };
@@ -136,7 +136,7 @@ TEST(ExpandRerank, IsTheLiteralBeamReranked) {
             << " draft passes where expanding all layers makes " << layers << "\n";
 }
 
-// Of all trees among the candidates, none of its size has a larger sum of w.
+// No tree among the candidates of its size has a larger sum of w.
 TEST(ExpandRerank, KeepsTheBestTreeOfAllCandidates) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const std::size_t vocab = 2 + seed % 2;
@@ -163,12 +163,12 @@ TEST(ExpandRerank, KeepsTheBestTreeOfAllCandidates) {
       if (is_tree) best[paths.size()] = std::max(best[paths.size()], sum);
     }
     for (std::size_t size = 1; size <= all.size(); ++size) {
-      TableDraft source(draft, vocab, {seed, 1, 1, 1}, ChildDraw::top);
+      TableDraft source(draft, vocab, {seed, 1, 1, 1}, AcceptanceRule::greedy);
       GrowthLimits limits;
       limits.max_size = static_cast<std::int32_t>(size);
       TokenTree tree;
       tree.reset(0);
-      grow_tree(*make_expand_rerank_policy(options, ChildDraw::top), source, limits, tree);
+      grow_tree(*make_expand_rerank_policy(options, AcceptanceRule::greedy), source, limits, tree);
       ASSERT_EQ(tree.size(), limits.max_size);
       ASSERT_NEAR(std::accumulate(tree.path_prob.begin() + 1, tree.path_prob.end(), 0.0),
                   best[size], 1e-12);
@@ -186,10 +186,10 @@ TEST(ExpandRerank, AWideBeamFindsTheBestTreeOfAll) {
     };
     GrowthLimits limits;
     limits.max_size = 12;
-    TableDraft source(draft, vocab, {seed, 1, 1, 1}, ChildDraw::top);
+    TableDraft source(draft, vocab, {seed, 1, 1, 1}, AcceptanceRule::greedy);
     TokenTree tree;
     tree.reset(0);
-    grow_tree(*make_expand_rerank_policy({12, 12}, ChildDraw::top), source, limits, tree);
+    grow_tree(*make_expand_rerank_policy({12, 12}, AcceptanceRule::greedy), source, limits, tree);
     std::vector<float> row;
     const TokenTree best = oracle_tree(0, limits, [&](std::span<const TokenId> path) {
       return std::span<const float>(row = draft({path.begin(), path.end()}));
@@ -203,15 +203,15 @@ TEST(ExpandRerank, AWideBeamFindsTheBestTreeOfAll) {
 
 TEST(ExpandRerank, RefusesSampledRejection) {
   try {
-    make_expand_rerank_policy({}, ChildDraw::sampled);
+    make_expand_rerank_policy({}, AcceptanceRule::rejection);
     FAIL() << "sampled rejection was not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_NE(std::string(error.what()).find("would bias"), std::string::npos);
   }
-  EXPECT_THROW(make_expand_rerank_policy({0, 1}, ChildDraw::top), Error);
-  EXPECT_THROW(make_expand_rerank_policy({1, 0}, ChildDraw::coupled), Error);
-  EXPECT_NO_THROW(make_expand_rerank_policy({}, ChildDraw::coupled));
+  EXPECT_THROW(make_expand_rerank_policy({0, 1}, AcceptanceRule::greedy), Error);
+  EXPECT_THROW(make_expand_rerank_policy({1, 0}, AcceptanceRule::coupled), Error);
+  EXPECT_NO_THROW(make_expand_rerank_policy({}, AcceptanceRule::coupled));
 }
 
 }  // namespace

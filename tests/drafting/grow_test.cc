@@ -42,7 +42,7 @@ struct Text {
   std::string name;
   std::unique_ptr<DraftPolicy> policy;
   GrowthLimits limits;
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
 };
 
 std::vector<Text> texts() {
@@ -51,8 +51,10 @@ std::vector<Text> texts() {
   all.push_back({"dyspec, shallow", make_dyspec_policy(), {9, 2}});
   all.push_back({"threshold", make_dyspec_policy(), {64, 30, 0.02}});
   all.push_back({"calibrated", make_dyspec_policy({&learned()}), {12}});
-  all.push_back(
-      {"looking ahead", make_dyspec_policy({&learned(), nullptr, true}), {12}, ChildDraw::coupled});
+  all.push_back({"looking ahead",
+                 make_dyspec_policy({&learned(), nullptr, true}),
+                 {12},
+                 AcceptanceRule::coupled});
   all.push_back({"no room", make_dyspec_policy(), {0}});
   all.push_back({"chain", make_chain_policy(), {7}});
   all.push_back(
@@ -60,8 +62,10 @@ std::vector<Text> texts() {
   all.push_back(
       {"sequoia", make_sequoia_policy(plan_sequoia(std::vector<double>{0.6, 0.2}, {9, 4, 3})), {}});
   all.push_back({"specinfer", make_specinfer_policy({2, 1, 2}), {}});
-  all.push_back(
-      {"expand-rerank", make_expand_rerank_policy({3, 4}, ChildDraw::top), {8}, ChildDraw::top});
+  all.push_back({"expand-rerank",
+                 make_expand_rerank_policy({3, 4}, AcceptanceRule::greedy),
+                 {8},
+                 AcceptanceRule::greedy});
   return all;
 }
 
@@ -81,9 +85,9 @@ class Together final : public DraftPasses {
     ASSERT_EQ(texts.size(), drafts_.size());
     std::size_t rows = 0;
     for (std::size_t i = 0; i < texts.size(); ++i) {
-      const std::span<const std::int32_t> wanted = texts[i].wanted();
-      rows += wanted.size();
-      if (!wanted.empty()) drafts_[i]->evaluate(texts[i].policy.growth().arena, wanted);
+      const std::span<const std::int32_t> frontier = texts[i].frontier();
+      rows += frontier.size();
+      if (!frontier.empty()) drafts_[i]->evaluate(texts[i].policy.growth().candidates, frontier);
     }
     EXPECT_GT(rows, 0u);
   }
@@ -101,7 +105,7 @@ void expect_equal(const TokenTree& a, const TokenTree& b, const std::string& nam
   EXPECT_EQ(a.belief, b.belief) << name;
   EXPECT_EQ(a.uniform, b.uniform) << name;
   EXPECT_EQ(a.value, b.value) << name;
-  EXPECT_EQ(a.source, b.source) << name;
+  EXPECT_EQ(a.candidate, b.candidate) << name;
 }
 
 // Texts that share passes.

@@ -62,8 +62,8 @@ std::vector<float> random_draft(std::uint64_t seed, std::size_t vocab, Shape sha
     default: {
       double sum = 0.0;
       std::vector<double> weights(vocab);
-      const double sharpness = shape == Shape::flat ? 0.3 : 4.0;
-      for (double& w : weights) sum += w = std::pow(-std::log(unit()), sharpness);
+      const double inverse_temperature = shape == Shape::flat ? 0.3 : 4.0;
+      for (double& w : weights) sum += w = std::pow(-std::log(unit()), inverse_temperature);
       for (std::size_t i = 0; i < vocab; ++i) row[i] = static_cast<float>(weights[i] / sum);
       return row;
     }
@@ -88,9 +88,9 @@ class TableSource final : public TextDraft {
       : draft_(draft),
         noise_(static_cast<std::int64_t>(vocab)),
         drawer_(static_cast<std::int64_t>(vocab), noise_) {
-    drawer_.begin(key, ChildDraw::sampled);
+    drawer_.begin(key, AcceptanceRule::rejection);
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     ++passes;
     std::set<std::int32_t> distinct(nodes.begin(), nodes.end());
     EXPECT_EQ(distinct.size(), nodes.size());
@@ -98,21 +98,21 @@ class TableSource final : public TextDraft {
     for (const std::int32_t node : nodes) {
       EXPECT_TRUE(evaluated.insert(node).second);
       if (node > 0) {
-        EXPECT_TRUE(evaluated.count(arena.parent[static_cast<std::size_t>(node)]));
+        EXPECT_TRUE(evaluated.count(candidates.parent[static_cast<std::size_t>(node)]));
       }
       std::vector<TokenId> path;
-      for (std::int32_t n = node; n > 0; n = arena.parent[static_cast<std::size_t>(n)]) {
-        path.insert(path.begin(), arena.token[static_cast<std::size_t>(n)]);
+      for (std::int32_t n = node; n > 0; n = candidates.parent[static_cast<std::size_t>(n)]) {
+        path.insert(path.begin(), candidates.token[static_cast<std::size_t>(n)]);
       }
       const std::vector<float> row = draft_(path);
       std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
     ++draws;
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   std::int32_t passes = 0;
   std::int64_t draws = 0;
@@ -319,7 +319,7 @@ TEST(DyspecThreshold, ExpandsWhatReachesTheThreshold) {
 // Two tokens that will be accepted are worth a third, one that is nearly lost ends the chain; and
 // steps of the costs are looked across.
 TEST(Chain, EndsWhereNothingMorePays) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   for (int i = 0; i < 400; ++i) {
     const double u = i % 2 == 0 ? 0.25 : 0.75;
     calibration.observe(0, 1 + i % 5, 0.5, u < 0.5, u);

@@ -14,7 +14,7 @@ namespace coppice {
 namespace {
 
 AcceptanceCalibration learned(std::uint64_t seed) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   std::mt19937_64 random(seed);
   for (int i = 0; i < 60; ++i) {
     const auto rank = static_cast<std::int32_t>(random() % 4);
@@ -55,7 +55,8 @@ struct Value {
   bool operator>(const Value& other) const { return value > other.value; }
 };
 
-// Of all positions that can be filled from `open` in so many passes, the highest first.
+// Lists the values of all positions that can be filled from `open` in so many passes, the highest
+// first.
 std::vector<Value> all_values(const std::vector<AcceptanceCalibration>& trees,
                               const std::vector<OpenPosition>& open, std::int32_t passes) {
   std::vector<Value> values;
@@ -74,13 +75,14 @@ std::vector<Value> all_values(const std::vector<AcceptanceCalibration>& trees,
   return values;
 }
 
-// Of one tree.
+// Looks ahead for one tree.
 class Looking {
  public:
   Looking(const AcceptanceCalibration& calibration, const GrowthEconomics& prices)
       : calibration_(calibration), lookahead_(prices) {}
-  Outlook best(const std::vector<OpenPosition>& open, std::int32_t most, std::int32_t most_depth) {
-    const TreeOutlook tree{&calibration_, most, most_depth};
+  GrowthPlan best(const std::vector<OpenPosition>& open, std::int32_t most,
+                  std::int32_t most_depth) {
+    const GrowthPrior tree{&calibration_, most, most_depth};
     return lookahead_.best(open, {&tree, 1}, 0, most, 0);
   }
   void reset() { lookahead_.reset(); }
@@ -90,8 +92,8 @@ class Looking {
   Lookahead lookahead_;
 };
 
-// Of one tree, and of several. Numbers of passes are tried around one that is good: where costs
-// have a step, a better one may lie beyond some that are worse.
+// Holds for one tree, and for several. Numbers of passes are tried around one that is good: where
+// costs have a step, a better one may lie beyond some that are worse.
 TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
   std::int32_t several_passes = 0, missed = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -99,7 +101,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
     for (std::uint64_t tree = 0; tree <= seed % 3; ++tree) {
       calibrations.push_back(learned(seed + 17 * tree));
     }
-    std::vector<TreeOutlook> trees;
+    std::vector<GrowthPrior> trees;
     for (const AcceptanceCalibration& calibration : calibrations) {
       trees.push_back({&calibration, 60, 100});
     }
@@ -117,7 +119,7 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
       if (open.back().passes > 0) open.back().rank = 0;
     }
     const auto size = static_cast<std::int32_t>(seed % 20);
-    const Outlook plan = Lookahead(prices).best(open, trees, size, 60, 0);
+    const GrowthPlan plan = Lookahead(prices).best(open, trees, size, 60, 0);
 
     double best = 0.0;
     for (std::int32_t passes = 0; passes <= 32; ++passes) {
@@ -155,10 +157,10 @@ TEST(Lookahead, IsTheBestOfAllSizesAndPasses) {
 
 // A tree that is full leaves rows to the others, and a chain takes no siblings.
 TEST(Lookahead, EveryTreeHasItsOwnBounds) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.9, 1.0, 1, 0, 0, 0}, {0.5, 1.0, 1, 0, 0, 1}};
   const auto nodes = [&](std::int32_t most_of_first, std::int32_t last_rank) {
-    const std::vector<TreeOutlook> trees = {{&calibration, most_of_first, 1, last_rank},
+    const std::vector<GrowthPrior> trees = {{&calibration, most_of_first, 1, last_rank},
                                             {&calibration, 60, 1, last_rank}};
     return Lookahead(Prices(0.001, 0.0, 0.02)).best(open, trees, 0, 60, 0).nodes;
   };
@@ -169,7 +171,7 @@ TEST(Lookahead, EveryTreeHasItsOwnBounds) {
 }
 
 TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
-  AcceptanceCalibration calibration(ChildDraw::sampled);
+  AcceptanceCalibration calibration(AcceptanceRule::rejection);
   for (int i = 0; i < 1000; ++i) calibration.observe(0, 1 + i % 5, 0.5, i % 10 != 0);
   calibration.update();
   const std::vector<OpenPosition> open = {{0.9, 1.0, 1, 0, 1}};
@@ -177,7 +179,7 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
   const Prices steep(0.0, 1.0, 0.05, 0);
   Looking lookahead(calibration, steep);
   EXPECT_EQ(lookahead.best(open, 1, 100).nodes, 0);
-  const Outlook far = lookahead.best(open, 60, 100);
+  const GrowthPlan far = lookahead.best(open, 60, 100);
   EXPECT_GE(far.passes, 2);
   EXPECT_GE(far.nodes, 2);
   // No deeper than is allowed, also where only deep trees pay.
@@ -186,7 +188,7 @@ TEST(Lookahead, APassThatDoesNotPayMayPayWithTheNext) {
 
 // Costs that were asked for are those of one tree.
 TEST(Lookahead, EveryTreeHasItsOwnCosts) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}};
   Prices prices(0.005, 0.0, 0.02);
   Looking lookahead(calibration, prices);
@@ -200,21 +202,21 @@ TEST(Lookahead, EveryTreeHasItsOwnCosts) {
 }
 
 TEST(Lookahead, CrossesAStepOnlyForWhatItCosts) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}};
   EXPECT_LE(Looking(calibration, Prices(0.005, 3.0, 0.02)).best(open, 60, 100).nodes, 15);
   EXPECT_GT(Looking(calibration, Prices(0.005, 0.0, 0.02)).best(open, 60, 100).nodes, 16);
 }
 
 TEST(Lookahead, ForgetsTheLastTree) {
-  const AcceptanceCalibration calibration(ChildDraw::sampled);
+  const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const Prices prices(0.005, 0.0, 0.02);
   const std::vector<OpenPosition> open = {{0.8, 1.0, 1, 0, 1}}, poor = {{0.1, 0.1, 1, 0, 1}};
   Looking lookahead(calibration, prices);
   lookahead.best(poor, 60, 100);
   lookahead.reset();
-  const Outlook again = lookahead.best(open, 60, 100);
-  const Outlook fresh = Looking(calibration, prices).best(open, 60, 100);
+  const GrowthPlan again = lookahead.best(open, 60, 100);
+  const GrowthPlan fresh = Looking(calibration, prices).best(open, 60, 100);
   EXPECT_EQ(again.net, fresh.net);
   EXPECT_EQ(again.passes, fresh.passes);
 }

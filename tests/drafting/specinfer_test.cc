@@ -90,7 +90,7 @@ TEST(Specinfer, IsTheLiteralExpansion) {
     const auto whole = static_cast<std::int32_t>(expected.size());
     for (const std::int32_t size : {1 << 20, whole, whole - 1, whole / 2, 1, 0}) {
       limits.max_size = size;
-      TableDraft source(draft, vocab, key, ChildDraw::sampled);
+      TableDraft source(draft, vocab, key, AcceptanceRule::rejection);
       TokenTree tree;
       tree.reset(0);
       grow_tree(*policy, source, limits, tree);
@@ -106,7 +106,7 @@ TEST(Specinfer, IsTheLiteralExpansion) {
         ASSERT_DOUBLE_EQ(tree.value[i], expected[i - 1].value);
       }
       // Same noise, same tree, whatever the policy did before.
-      TableDraft again(draft, vocab, key, ChildDraw::sampled);
+      TableDraft again(draft, vocab, key, AcceptanceRule::rejection);
       TokenTree repeated;
       repeated.reset(0);
       grow_tree(*policy, again, limits, repeated);

@@ -65,7 +65,7 @@ struct Grown {
 
 Grown grow(const Paths& paths, const TableDraft::Rows& rule, std::int32_t vocab,
            const GrowthLimits& limits = {}, std::uint64_t seed = 1,
-           ChildDraw draw = ChildDraw::sampled) {
+           AcceptanceRule draw = AcceptanceRule::rejection) {
   const auto policy = make_static_policy(TreeShape(paths));
   TableDraft source(rule, static_cast<std::size_t>(vocab), {seed, 2, 3, 4}, draw);
   Grown growth;
@@ -212,7 +212,8 @@ TEST(TreeShapeFile, RefusalsNameFileAndPlace) {
 
 TEST(Static, DrawsExactlyTheShapeInOnePassPerDepth) {
   const TreeShape shape(by_accuracy);
-  for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+  for (const AcceptanceRule draw :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       const TableDraft::Rows rule = random_rule(seed, 9);
       const Grown one = grow(by_accuracy, rule, 9, {}, seed, draw);  // validate(): no repeats

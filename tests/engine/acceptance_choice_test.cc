@@ -117,7 +117,7 @@ TEST(AcceptanceChoice, FollowsWhatTextsSaid) {
 
 // Where a text's beliefs start from: what is usual, or what the pair's earlier texts have shown,
 // but only if nothing is promised to repeat itself.
-TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
+TEST(InverseTemperatureOfAPair, CarriesOverWhereSizesFollowTheClock) {
   const TinyPair pair(endless(), 0.0);  // the draft equals the target
   GenerateOptions options = warm(Dyspec{});
   options.acceptance = Acceptance::coupled;
@@ -128,10 +128,11 @@ TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
     Engine engine = Engine::load(pair.options());
     inside(engine).costs = planted(0.0);
     inside(engine).costs_are_saved = saved;
-    auto& learned = inside(engine).sharpness;
+    auto& learned = inside(engine).inverse_temperatures;
     double last = usual;
     for (int text = 0; text < 3; ++text) {
-      EXPECT_NEAR(SettledRequest(inside(engine), options).draft.sharpness, last, 1e-9 * last);
+      EXPECT_NEAR(SettledRequest(inside(engine), options).draft.inverse_temperature, last,
+                  1e-9 * last);
       engine.generate(prompt, options);
       if (saved) {
         EXPECT_TRUE(learned.empty());
@@ -143,9 +144,10 @@ TEST(SharpnessOfAPair, CarriesOverWhereSizesFollowTheClock) {
     }
     GenerateOptions fixed = options;
     fixed.speculation = Dyspec{16};
-    EXPECT_EQ(SettledRequest(inside(engine), fixed).draft.sharpness, usual);
+    EXPECT_EQ(SettledRequest(inside(engine), fixed).draft.inverse_temperature, usual);
     engine.generate(prompt, fixed);
-    EXPECT_EQ(PairSharpness(learned[key]).start(usual), last) << "nor does a fixed size teach";
+    EXPECT_EQ(PairInverseTemperature(learned[key]).start(usual), last)
+        << "nor does a fixed size teach";
   }
 }
 

@@ -206,7 +206,7 @@ TEST_F(BatchCalls, AFailingRequestSparesTheOthers) {
   }
 }
 
-// Of the samples of a request, too: the first failure is named, the others stand.
+// Among the samples of a request, too, the first failure is named, the others stand.
 TEST_F(BatchCalls, AFailingSampleSparesTheOthers) {
   std::vector<Request> requests = texts(2, 20);
   requests[0].n = 4;

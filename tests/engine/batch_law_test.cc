@@ -124,7 +124,7 @@ Fit fit_of_text(const std::vector<Three>& drawn, std::size_t texts, std::size_t 
   return compare(counts, law);
 }
 
-// Of two tokens each, in 36 times 36 cells.
+// Compares two tokens of each, in 36 times 36 cells.
 Fit fit_of_pair(const std::vector<Three>& drawn, std::size_t texts, std::size_t a, std::size_t b,
                 const std::vector<double>& law_a, const std::vector<double>& law_b) {
   constexpr std::size_t two = law_vocab * law_vocab;

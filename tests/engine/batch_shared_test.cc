@@ -71,7 +71,8 @@ TEST(BatchShares, EveryPass) {
   EXPECT_EQ(only(engine.generate(one)[0]).statistics.batch_mean, 1.0);
 }
 
-// Of calls from several threads, too. The first one's steps take their time until one is shared.
+// Calls from several threads share passes, too. The first one's steps take their time until one is
+// shared.
 TEST(BatchShares, PassesOfSeveralCalls) {
   const TinyPair pair(endless());
   Engine engine = Engine::load(pair.options());
@@ -373,7 +374,7 @@ TEST(BatchShares, AnObserverThatThrowsEndsOneText) {
 }
 
 // On the host: a root without an accepted child is followed by the next tree's.
-class WalksOn final : public AcceptanceRule {
+class WalksOn final : public Verifier {
  public:
   std::string name() const override { return "walks on"; }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
@@ -388,7 +389,7 @@ class WalksOn final : public AcceptanceRule {
   }
 
  private:
-  const std::unique_ptr<AcceptanceRule> rule_ = make_greedy_rule();
+  const std::unique_ptr<Verifier> rule_ = make_greedy_verifier();
   const TokenTree* last_tree_ = nullptr;
   TokenId last_bonus_ = -1;
 };
@@ -418,7 +419,7 @@ TEST(BatchPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
   access.plant(PassFault::none);
   access.judge_by([] { return std::make_unique<WalksOn>(); });
   EXPECT_GT(differing(), 0) << "a verdict that walks into the next tree";
-  access.judge_by([] { return make_greedy_rule(); });
+  access.judge_by([] { return make_greedy_verifier(); });
   EXPECT_EQ(differing(), 0);
 }
 

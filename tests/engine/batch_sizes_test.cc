@@ -125,7 +125,7 @@ TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
 }
 
 // Rows are cheap, prompts are dear, and the draft knows nothing: one text finds out for all.
-TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
+TEST(BatchSizes, OthersDoNotFollowAProbeWhoseDraftIsUseless) {
   const TinyPair pair(endless(), 1.0);
   EngineOptions load = pair.options();
   load.prefix_cache = false;  // prompts are all to be computed
@@ -154,7 +154,7 @@ TEST(BatchSizes, OthersDoNotFollowAScoutWhoseDraftIsUseless) {
 }
 
 // Speculation pays, but prompts are dear: one text tries it first.
-TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
+TEST(BatchSizes, OthersCatchUpWhenAProbeHasFoundThatItPays) {
   const TinyPair pair(endless(), 0.0);
   Engine engine = Engine::load(pair.options());
   plant_dear_prompts(engine);
@@ -174,7 +174,7 @@ TEST(BatchSizes, OthersCatchUpWhenAScoutHasFoundThatItPays) {
     ASSERT_GE(by_step.size(), 8u);
     if (by_step.front() == 0) {
       const auto plain = std::count(by_step.begin(), by_step.end(), 0);
-      EXPECT_GE(plain, 7) << "until the scout has found out";
+      EXPECT_GE(plain, 7) << "until the probe has found out";
       EXPECT_LE(plain, 10) << "and then it catches up";
     }
   }
@@ -211,7 +211,7 @@ TEST(BatchSizes, WhatTheDraftLacksOfASharedPromptIsPaidOnce) {
   engine.generate(with_long_prompts(engine, 4, Chain{}));  // it is known then what chains win
   plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
               {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 400.0, 400.0}});
-  // Of plain texts, so that the tree has its KV of the target alone.
+  // From plain texts, so that the tree has its KV of the target alone.
   const std::vector<TokenId> shared = with_long_prompts(engine, 1, Chain{})[0].tokens;
   std::vector<Request> requests = requests_of(8, Chain{});
   for (Request& request : requests) {

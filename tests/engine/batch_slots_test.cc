@@ -97,7 +97,7 @@ class RandomOperations {
   }
 
   void expect_right() const {
-    inside(engine_).forest->validate();
+    inside(engine_).cache->validate();
     const CacheStatistics cache = engine_.cache();
     ASSERT_EQ(cache.target_free + cache.target_shared, cache.target_slots);
     ASSERT_EQ(cache.draft_free + cache.draft_shared, cache.draft_slots);
@@ -109,7 +109,7 @@ class RandomOperations {
     const std::vector<TokenId> pinned =
         prefix_ ? std::vector<TokenId>(prefix_->tokens().begin(), prefix_->tokens().end())
                 : std::vector<TokenId>();
-    ASSERT_EQ(inside(engine_).forest->match(pinned), std::ssize(pinned));
+    ASSERT_EQ(inside(engine_).cache->match(pinned), std::ssize(pinned));
   }
   void drop_all() {
     for (auto& one : sequences_) one.reset();

@@ -110,7 +110,7 @@ TEST(Engine, StepsCanBeObserved) {
     } else {
       ++before_steps;
       EXPECT_EQ(steps, 0);
-      EXPECT_EQ(step.late_rows, 4);
+      EXPECT_EQ(step.prefill_rows, 4);
       EXPECT_EQ(step.tree.size(), 0);
       EXPECT_EQ(step.draft, nullptr);
     }

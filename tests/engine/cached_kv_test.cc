@@ -33,7 +33,7 @@ class CachedKv : public ::testing::Test {
   }
   // Tokens of a sequence whose KV is in memory.
   static std::int32_t kept(Engine& engine, const Sequence& s) {
-    return inside(engine).forest->match(s.tokens());
+    return inside(engine).cache->match(s.tokens());
   }
   static GenerateOptions coupled(std::int32_t tokens) {
     GenerateOptions options = greedy(tokens);
@@ -181,7 +181,7 @@ TEST_F(CachedKv, AHitIsCountedOnce) {
     std::vector<Request> requests(6, request_of(asked, coupled(4)));
     std::vector<std::int32_t> computed(requests.size());
     inside(plenty).observer = [&](const StepView& view) {
-      computed[view.key.sequence] += view.late_rows;
+      computed[view.key.sequence] += view.prefill_rows;
     };
     for (std::size_t i = 0; i < requests.size(); ++i) requests[i].options.stream = i;
     const std::vector<Outcome> outcomes = plenty.generate(requests);
@@ -223,15 +223,15 @@ TEST_F(CachedKv, IsNotTakenFromAPassUnderWay) {
   std::vector<Request> plain = requests;
   for (Request& request : plain) request.options.speculation = Plain{};
   const std::vector<Generation> alone = one_by_one(without, plain);
-  for (const ForestFault fault : {ForestFault::none, ForestFault::evicts_pinned}) {
-    inside(plenty).forest->plant(fault);
+  for (const CacheFault fault : {CacheFault::none, CacheFault::evicts_pinned}) {
+    inside(plenty).cache->plant(fault);
     const std::vector<Outcome> together = plenty.generate(requests);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (error_of(together[i]).empty() && only(together[i]).tokens == alone[i].tokens) continue;
       ++wrong;
     }
-    if (fault == ForestFault::evicts_pinned) {
+    if (fault == CacheFault::evicts_pinned) {
       EXPECT_GT(wrong, 0u) << "eviction during a pass";
     } else if (!on_cuda()) {
       EXPECT_EQ(wrong, 0u);
@@ -386,7 +386,7 @@ TEST_F(CachedKv, LetsTextsInByWhatTheyShare) {
   EXPECT_LE(stranger, 65) << "passed over 64 times";
 }
 
-// Of prompts in groups, shuffled, everything is computed once if it fits, and little more in a
+// Prompts in groups, shuffled, are all computed once if it fits, and little more in a
 // quarter of the memory; with a draft as without.
 TEST_F(CachedKv, SpeculationCostsNoHits) {
   constexpr std::uint32_t groups = 16, of_group = 9;

@@ -146,7 +146,7 @@ class CustomPolicies : public ::testing::Test {
 
 // The law by enumeration, as in verify/losslessness_test.cc. The policy is told that children are
 // drawn as `told`; they are sampled.
-LawError law_error_of(ExactPair& pair, std::unique_ptr<CustomPolicy> custom, ChildDraw told,
+LawError law_error_of(ExactPair& pair, std::unique_ptr<CustomPolicy> custom, AcceptanceRule told,
                       std::int32_t size) {
   const auto policy = adapt_policy("custom", std::move(custom), told);
   Enumeration enumeration;
@@ -154,7 +154,7 @@ LawError law_error_of(ExactPair& pair, std::unique_ptr<CustomPolicy> custom, Chi
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
   BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide, 0);
-  RejectionRule<EnumeratedDecisions> rule(decide);
+  RejectionVerifier<EnumeratedDecisions> rule(decide);
   return law_error(enumeration, pair, drawer, {*policy, rule, fixed(size)});
 }
 
@@ -167,7 +167,7 @@ TEST(CustomPolicyLaw, IsTheTargets) {
         if (chains) return std::make_unique<TwoChains>();
         return std::make_unique<LikeliestFirst>();
       };
-      const LawError error = law_error_of(pair, custom(), ChildDraw::sampled, 4);
+      const LawError error = law_error_of(pair, custom(), AcceptanceRule::rejection, 4);
       EXPECT_LE(error.largest, 1e-12) << pair.name << ": " << error.text();
       EXPECT_FALSE(error.address_shared) << pair.name;
       EXPECT_LE(error.largest_tree, 4) << pair.name;
@@ -181,7 +181,7 @@ TEST(CustomPolicyLaw, IsTheTargets) {
 TEST(CustomPolicyLaw, KeptForWhatItIsAndJudgedByRejectionIsCaught) {
   auto pairs = exact_pairs();
   const LawError error =
-      law_error_of(pairs.front(), std::make_unique<KeepBest>(), ChildDraw::top, 1);
+      law_error_of(pairs.front(), std::make_unique<KeepBest>(), AcceptanceRule::greedy, 1);
   EXPECT_GT(error.largest, 1e-3) << error.text();
 }
 

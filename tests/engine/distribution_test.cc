@@ -135,7 +135,7 @@ TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
   options.speculation = Dyspec{8};
   target.plant(PassFault::logits_by_batch);
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "logits of the prompt's first row").fits);
-  target.plant(PassFault::late_rows_hidden);
+  target.plant(PassFault::prefill_rows_hidden);
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "the root does not see the prompt").fits);
   target.plant(PassFault::none);
 }
@@ -157,11 +157,11 @@ TEST(EngineDistributionPlanted, FaultsAreCaught) {
     expect_caught("bonus from the target where children failed");
     inside(engine).sampler->plant(DeviceFault::none);
   } else {
-    inside(engine).other_rule = [] {
-      return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
+    inside(engine).other_verifier = [] {
+      return make_faulty_rejection_verifier(JudgingFault::declared_is_not_sampled);
     };
     expect_caught("declared distribution is not the sampled one");
-    inside(engine).other_rule = nullptr;
+    inside(engine).other_verifier = nullptr;
   }
   inside(engine).draft_runner->plant(DrawingFault::declared_is_not_sampled);
   expect_caught("children from a narrower distribution");

@@ -36,10 +36,10 @@ struct Program {
 };
 
 /// By which rule an engine is to judge, over decisions by an enumeration.
-using EnumeratedRule = std::function<std::unique_ptr<AcceptanceRule>(const EnumeratedDecisions&)>;
+using EnumeratedRule = std::function<std::unique_ptr<Verifier>(const EnumeratedDecisions&)>;
 
-inline std::unique_ptr<AcceptanceRule> enumerated_rejection(const EnumeratedDecisions& decide) {
-  return std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
+inline std::unique_ptr<Verifier> enumerated_rejection(const EnumeratedDecisions& decide) {
+  return std::make_unique<RejectionVerifier<EnumeratedDecisions>>(decide);
 }
 
 /// Only on the CPU, and with costs from a file: nothing else may depend on the clock.
@@ -108,11 +108,11 @@ class EnumeratedEngine {
     engine_.drop_cache();
     Engine::Impl& impl = inside(engine_);
     impl.rules.clear();
-    impl.sharpness.clear();
-    impl.outlooks.clear();
+    impl.inverse_temperatures.clear();
+    impl.draft_starts.clear();
     impl.lookups.clear();
     impl.answers = AnswerIndex();
-    impl.joint_sizes.reset();
+    impl.batch_sizer.reset();
     impl.steps = 0;
   }
 

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "drafting/tree_part.h"
 #include "engine/batch_requests.h"
 #include "engine/enumerated_engine.h"
 #include "engine/law_prices.h"
@@ -125,7 +124,7 @@ Program rewound(const GenerateOptions& options, const StateFaults& faults = {}) 
             Sequence sequence = engine.new_sequence();
             TokenPath seen = sequence.generate(std::vector<TokenId>{0}, options).tokens;
             SequenceState& state = SequenceAccess::impl(sequence)->state;
-            SequenceState before = inside(engine).new_text();
+            SequenceState before = inside(engine).new_state();
             before.take_text(state);
             sequence.rewind(2);
             if (faults.rewound) faults.rewound(state, before);
@@ -365,7 +364,7 @@ TEST_F(EnumeratedLaw, LookedUp) {
   expect_law(alone, repetitive("no draft, a chain", looked_up(4, Chain{2})), 2);
   expect_law(alone, repetitive("no draft, answers", looked_up(4, Dyspec{2}, Lookup::engine)), 2);
   alone.judge_by([](const EnumeratedDecisions& decide) {
-    return make_faulty_rejection_rule(JudgingFault::residual_keeps_looked_up, decide);
+    return make_faulty_rejection_verifier(JudgingFault::residual_keeps_looked_up, decide);
   });
   expect_noticed(alone, repetitive("three nodes", looked_up(4, Dyspec{3})),
                  "looked-up tokens stay in the residual");
@@ -398,10 +397,10 @@ TEST_F(EnumeratedLaw, ShortMemory) {
 // Faults in each of these states, and that this comparison notices them.
 
 // Judges what is left of a tree when growth has thought better of it.
-class PartJudged final : public AcceptanceRule {
+class PartJudged final : public Verifier {
  public:
   using Keep = std::function<bool(const TokenTree&, std::int32_t node)>;
-  PartJudged(std::unique_ptr<AcceptanceRule> rule, Keep keep)
+  PartJudged(std::unique_ptr<Verifier> rule, Keep keep)
       : rule_(std::move(rule)), keep_(std::move(keep)) {}
   std::string name() const override { return rule_->name(); }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
@@ -411,7 +410,7 @@ class PartJudged final : public AcceptanceRule {
       if (keep_(tree, node)) kept.push_back(node);
     }
     TokenTree part;
-    TreePart().copy(tree, kept, part);
+    part.assign_part(tree, kept);
     // `target` knows the nodes by their places in the whole tree.
     class OfPart final : public TargetSource {
      public:
@@ -434,7 +433,7 @@ class PartJudged final : public AcceptanceRule {
   }
 
  private:
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> rule_;
   Keep keep_;
 };
 
@@ -474,7 +473,7 @@ TEST_F(EnumeratedLaw, LeavesDroppedAfterTheyWereDrawnAreNoticed) {
 }
 
 // The number that will judge the root's first child is looked at before there is one.
-class SkippedAtHighNumbers final : public AcceptanceRule {
+class SkippedAtHighNumbers final : public Verifier {
  public:
   explicit SkippedAtHighNumbers(const EnumeratedDecisions& decide) : decide_(decide) {}
   std::string name() const override { return "rejection, skipped at high numbers"; }

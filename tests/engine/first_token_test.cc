@@ -28,10 +28,10 @@ class CountingModel final : public Model {
   KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
     return model_.kv_layout(slots, page_size);
   }
-  const float* forward(const ForwardBatch& batch, KvPool& pool, PassTail* tail) override {
+  const float* forward(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue) override {
     rows.push_back(static_cast<std::int32_t>(batch.tokens.size()));
     logit_rows.push_back(static_cast<std::int32_t>(batch.logit_rows.size()));
-    return model_.forward(batch, pool, tail);
+    return model_.forward(batch, pool, epilogue);
   }
 
   std::vector<std::int32_t> rows, logit_rows;  ///< by pass
@@ -53,11 +53,11 @@ std::vector<KvSlot> slots_of(const SequenceState& state) {
 
 // --- the pass alone ---------------------------------------------------------------------------
 
-class LateRows : public ::testing::Test {
+class PrefillRows : public ::testing::Test {
  protected:
   static constexpr std::int32_t slots = 64, most_rows = 12;
 
-  LateRows() {
+  PrefillRows() {
     TinyModel tiny;
     if (on_cuda()) tiny.dtype = DType::bf16;
     write_tiny_model(folder_.path(), tiny);
@@ -69,14 +69,14 @@ class LateRows : public ::testing::Test {
     exact_ = std::make_unique<ExactLogits>(folder_.path(), model_->config());
   }
 
-  /// A text of which all but the last `late` tokens before the root have KV.
-  SequenceState text_with(const std::vector<TokenId>& tokens, std::int32_t late) {
+  /// A text of which all but the last `prefill` tokens before the root have KV.
+  SequenceState text_with(const std::vector<TokenId>& tokens, std::int32_t prefill) {
     SequenceState state(96, *pool_, nullptr);
-    const auto known = tokens.size() - static_cast<std::size_t>(late);
+    const auto known = tokens.size() - static_cast<std::size_t>(prefill);
     for (std::size_t i = 0; i < known; ++i) state.append(tokens[i]);
     EXPECT_TRUE(runner_->prefill(state));
     for (std::size_t i = known; i < tokens.size(); ++i) state.append(tokens[i]);
-    EXPECT_EQ(TargetRunner::late_rows(state), late);
+    EXPECT_EQ(TargetRunner::prefill_rows(state), prefill);
     return state;
   }
 
@@ -97,19 +97,19 @@ class LateRows : public ::testing::Test {
   std::unique_ptr<ExactLogits> exact_;
 };
 
-TEST_F(LateRows, EveryTreeRidesBehindThem) {
+TEST_F(PrefillRows, EveryTreeRidesBehindThem) {
   const std::vector<TokenId> prompt = {1, 50, 60, 70, 0};  // trees are rooted in token 0
   const SamplingParams greedy;
   for (std::int32_t nodes = 1; nodes <= 5; ++nodes) {
     for_each_tree(nodes, [&](const TokenTree& tree) {
-      for (std::int32_t late = 0; late <= 4 && !HasFatalFailure(); ++late) {
-        const std::int32_t end = (late * 3 + tree.parent.back() + nodes) % nodes;
-        SequenceState state = text_with(prompt, late);
+      for (std::int32_t prefill = 0; prefill <= 4 && !HasFatalFailure(); ++prefill) {
+        const std::int32_t end = (prefill * 3 + tree.parent.back() + nodes) % nodes;
+        SequenceState state = text_with(prompt, prefill);
         const std::vector<KvSlot> before = slots_of(state);
         TargetRunner::Pass pass = runner_->pass(state, tree, greedy);
         ASSERT_TRUE(pass);
-        ASSERT_EQ(runner_->text().late_rows(), late);
-        ASSERT_EQ(counting_->rows.back(), late + nodes);
+        ASSERT_EQ(runner_->text().prefill_rows(), prefill);
+        ASSERT_EQ(counting_->rows.back(), prefill + nodes);
         ASSERT_EQ(counting_->logit_rows.back(), nodes);
         ASSERT_EQ(pool_->free_slots(), slots - 4 - nodes);
 
@@ -141,7 +141,7 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
         for (state.append(33); state.length() > 1; state.cut(state.length() - 1)) {
           TokenTree next;
           next.reset(state.tokens.back());
-          ASSERT_EQ(TargetRunner::late_rows(state), 0);
+          ASSERT_EQ(TargetRunner::prefill_rows(state), 0);
           const auto after = runner_->pass(state, next, greedy);
           ASSERT_TRUE(after);
           expect_logits(state.tokens, 0);
@@ -153,10 +153,10 @@ TEST_F(LateRows, EveryTreeRidesBehindThem) {
 }
 
 // What the test above must notice.
-TEST_F(LateRows, FaultsAreNoticed) {
+TEST_F(PrefillRows, FaultsAreNoticed) {
   const std::vector<TokenId> prompt = {1, 50, 60, 70, 0};
-  for (const PassFault fault : {PassFault::none, PassFault::late_rows_ahead,
-                                PassFault::late_rows_hidden, PassFault::logits_by_batch}) {
+  for (const PassFault fault : {PassFault::none, PassFault::prefill_rows_ahead,
+                                PassFault::prefill_rows_hidden, PassFault::logits_by_batch}) {
     SequenceState state = text_with(prompt, 3);
     runner_->plant(fault);
     const auto pass = runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{});
@@ -171,15 +171,15 @@ TEST_F(LateRows, FaultsAreNoticed) {
   }
 }
 
-TEST_F(LateRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
+TEST_F(PrefillRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
   for (const std::int32_t known : {0, 1, 5}) {
     for (std::int32_t length = known + 1; length <= known + 3 * most_rows + 1; ++length) {
       const std::vector<TokenId> tokens = some_tokens(length);
       SequenceState state = text_with(tokens, length - 1 - known);
       counting_->rows.clear();
       ASSERT_TRUE(runner_->prefill_to_last_pass(state));
-      const std::int32_t late = TargetRunner::late_rows(state);
-      ASSERT_LT(late, most_rows);
+      const std::int32_t prefill = TargetRunner::prefill_rows(state);
+      ASSERT_LT(prefill, most_rows);
       ASSERT_EQ(pool_->free_slots(), slots - state.target_slots.size());
       TokenTree root;
       root.reset(tokens.back());
@@ -189,7 +189,7 @@ TEST_F(LateRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
       EXPECT_EQ(std::accumulate(rows.begin(), rows.end(), 0), length - known);
       EXPECT_EQ(static_cast<std::int32_t>(rows.size()),
                 (length - known + most_rows - 1) / most_rows);
-      EXPECT_EQ(late == 0, length - known == 1) << "the root has company where there is any";
+      EXPECT_EQ(prefill == 0, length - known == 1) << "the root has company where there is any";
       expect_logits(tokens, 0);
       pass->text().commit({});
       ASSERT_EQ(state.target_slots.size(), length);
@@ -197,7 +197,7 @@ TEST_F(LateRows, PromptsAreDividedIntoAsFewPassesAsTheyNeed) {
   }
 }
 
-TEST_F(LateRows, WithoutSlotsNothingChanges) {
+TEST_F(PrefillRows, WithoutSlotsNothingChanges) {
   KvSlots others(pool_.get());
   ASSERT_TRUE(others.take(slots - 4));
   SequenceState state = text_with(some_tokens(6), 4);  // one slot; five are wanted, three are free
@@ -366,8 +366,8 @@ TEST_F(FirstToken, ComesWithWhatASequenceLacks) {
 
 // The comparisons above are able to fail.
 TEST_F(FirstToken, FaultsChangeTheText) {
-  for (const PassFault fault :
-       {PassFault::late_rows_ahead, PassFault::late_rows_hidden, PassFault::logits_by_batch}) {
+  for (const PassFault fault : {PassFault::prefill_rows_ahead, PassFault::prefill_rows_hidden,
+                                PassFault::logits_by_batch}) {
     int changed = 0;
     for (const std::int32_t length : {5, 9, 20, chunk_ + 1}) {
       for (std::int32_t seed = 0; seed < 5; ++seed) {

@@ -88,7 +88,7 @@ TEST_F(HostKv, ManyTextsHaveRoomForAUsualTextEach) {
 
 TEST_F(HostKv, ManyTextsTakeAQuarterOfTheMemoryOrOneContext) {
   options_.max_sequences = 64;
-  const std::int32_t one = one_text_kv_tokens(config_, options_, DType::f32);
+  const std::int32_t one = one_sequence_kv_tokens(config_, options_, DType::f32);
   std::int32_t before = 64 * 2048 + 512 + 1;
   for (std::int32_t available = 2 << 20; available > 8 * one; available -= available / 5) {
     const KvTokens kv = plan(available * token_bytes_);
@@ -127,7 +127,7 @@ TEST(BatchRows, AreFewerWhereLogitsWouldTakeTooMuchMemory) {
   EngineOptions options = testing::shipped_options();
   options.max_tree_size = 64;
   const auto rows = [&](std::int64_t available) { return plan_host_rows(options, available); };
-  // Of 4096 tokens; of the draft half as many, and as many distributions.
+  // Bytes of 4096 tokens; of the draft half as many, and as many distributions.
   constexpr std::int64_t all = (512 + 256 + 512) * 4096 * 4;
   EXPECT_EQ(rows(16 * all), 512);
   EXPECT_EQ(rows(16 * all - 16), 256);

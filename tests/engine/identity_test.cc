@@ -22,7 +22,7 @@ struct Case {
   CpuDtype dtype;
   bool coupled;
   int threads;
-  /// Of bf16, a bound on the rounding of a difference of two logits: activations are rounded to 8
+  /// For bf16, a bound on the rounding of a difference of two logits: activations are rounded to 8
   /// bits before each of 20 products (relative 2^-9 each, errors adding as a random walk:
   /// 2^-9 * sqrt(20) * about 10 of logit spread = 0.09), twice for a difference. 0: same bits.
   double tolerance = 0.0;
@@ -35,8 +35,8 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << name_of(c.weights) << (c.coupled ? " coupled" : " greedy");
 }
 
-/// Of each turn two prompts, or one where only storage or rounding differs from cases that have
-/// two.
+/// Counts prompts: two of each turn, or one where only storage or rounding differs from cases that
+/// have two.
 int prompts_of(const Case& c) {
   const bool stored_alike = c.kv_dtype == KvDtype::automatic && c.weights == WeightRounding::keep;
   return stored_alike && c.dtype != CpuDtype::bf16 ? 16 : 8;

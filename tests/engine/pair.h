@@ -46,7 +46,7 @@ class TinyPair {
 class KeptPrompt {
  public:
   KeptPrompt(Engine& engine, std::span<const TokenId> prompt)
-      : impl_(inside(engine)), state_(impl_.new_text()) {
+      : impl_(inside(engine)), state_(impl_.new_state()) {
     impl_.append_prompt(state_, prompt);
     length_ = state_.length();
     const std::lock_guard lock(impl_.mutex);
@@ -68,7 +68,7 @@ class KeptPrompt {
 
 /// All KV slots of both models are free, but for those that nobody uses.
 inline void expect_nothing_leaked(Engine& engine) {
-  inside(engine).forest->validate();
+  inside(engine).cache->validate();
   engine.drop_cache();
   for (const LoadedModel* model : {&inside(engine).target, &inside(engine).draft}) {
     EXPECT_EQ(model->pool->free_slots(), model->pool->layout().slots());

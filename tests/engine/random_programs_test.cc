@@ -137,8 +137,8 @@ class Ledger {
     tokens_ += write.seen.size();
     return places;
   }
-  /// Of two tokens at one position that have nothing to do with each other: the later one came
-  /// where the earlier was taken back, or another text has it.
+  /// Compares two tokens at one position that have nothing to do with each other: the later one
+  /// came where the earlier was taken back, or another text has it.
   void compare_taken_back(double earlier, double later) { taken_back_.add(earlier, later); }
   void compare_texts(double one, double other) { texts_.add(one, other); }
 
@@ -178,12 +178,12 @@ class Ledger {
 
   // The argmax of probability over noise, or of probability.
   void predict(const Law& law, const Write& write, std::size_t position, TokenId token) {
-    // Of the engine's F32 logits, and of BF16 products on a GPU.
+    // The error of the engine's F32 logits, and of BF16 products on a GPU.
     const double margin = on_cuda() ? 0.05 : 1e-3;
     std::vector<double> score = law.probs;
     if (write.sampling.temperature > 0.0) {
       const std::vector<double> noise =
-          coupled_noise({write.seed, write.stream, 0, position + (write.epoch << 32)}, 0, letters);
+          coupled_noise({write.seed, write.stream, 0, position, write.epoch}, 0, letters);
       for (std::size_t t = 0; t < score.size(); ++t) score[t] /= noise[t];
     }
     const auto best = std::max_element(score.begin(), score.end()) - score.begin();
@@ -212,7 +212,7 @@ struct Tale {
   std::vector<TokenId> tokens;
   std::uint64_t stream, epoch;
   std::vector<double> places = {};  ///< by position; below 0: not to be compared
-  /// Of tokens that were taken back for no reason of their own.
+  /// Places of tokens that were taken back for no reason of their own.
   std::map<std::size_t, std::vector<double>> taken_back = {};
   std::map<std::size_t, double> first = {};  ///< of the first token that was written there
 
@@ -256,7 +256,7 @@ class Programs {
           write();
       }
       for (Tale& tale : tales_) {
-        if (fault_ == StateFault::epochs_modulo_two) tale.state().taken_back &= 1;
+        if (fault_ == StateFault::epochs_modulo_two) tale.state().epoch &= 1;
         const std::span<const TokenId> tokens = tale.sequence.tokens();
         ASSERT_TRUE(
             std::equal(tokens.begin(), tokens.end(), tale.tokens.begin(), tale.tokens.end()));
@@ -295,7 +295,7 @@ class Programs {
   Sequence forked(const Tale& tale) {
     Sequence fork = tale.sequence.fork();
     SequenceState& state = SequenceAccess::impl(fork)->state;
-    if (fault_ == StateFault::fork_without_epoch) state.taken_back = 0;
+    if (fault_ == StateFault::fork_without_epoch) state.epoch = 0;
     if (fault_ == StateFault::counts_after_fork) state.counts = TokenCounts(letters);
     return fork;
   }
@@ -317,14 +317,14 @@ class Programs {
     rewind(tale, below(tale.tokens.size() + 1));
   }
   void rewind(Tale& tale, std::size_t length) {
-    SequenceState before = inside(engine_).new_text();
+    SequenceState before = inside(engine_).new_state();
     before.take_text(tale.state());
     tale.sequence.rewind(static_cast<std::int32_t>(length));
     if (length < tale.tokens.size()) ++tale.epoch;
     tale.cut(length);
     SequenceState& state = tale.state();
     if (fault_ == StateFault::rewinds_counted_once) {
-      state.taken_back = std::min<std::uint64_t>(state.taken_back, 1);
+      state.epoch = std::min<std::uint64_t>(state.epoch, 1);
     }
     if (fault_ == StateFault::counts_after_rewind) state.counts = before.counts;
   }
@@ -425,11 +425,11 @@ class Programs {
     ++tale.epoch;
     tale.cut(write.before.size() + g.tokens.size());
     if (fault_ == StateFault::epoch_of_an_empty_stop && g.tokens.empty()) {
-      --tale.state().taken_back;
+      --tale.state().epoch;
     }
   }
 
-  // Of texts whose streams differ in upper bits.
+  // Compares texts whose streams differ in upper bits.
   void compare_texts() {
     for (std::size_t a = 0; a < tales_.size(); ++a) {
       for (std::size_t b = a + 1; b < tales_.size(); ++b) {
@@ -445,8 +445,8 @@ class Programs {
 
   Engine& engine_;
   Ledger& ledger_;
-  // Of its own: by what the same numbers did to an earlier text a later one's sizes would be chosen
-  // (GenerateOptions::stream).
+  // A seed of its own: by what the same numbers did to an earlier text a later one's sizes would be
+  // chosen (GenerateOptions::stream).
   std::uint64_t seed_;
   std::mt19937 random_;
   StateFault fault_;
@@ -561,13 +561,13 @@ JudgedTree judged_tree(const StepView& view) {
     return law;
   };
   JudgedTree judged{
-      view.key, DeviceNoise::sampled, tree.token, tree.parent, tree.depth, tree.rank, {}, {}};
+      view.key, AcceptanceRule::rejection, tree.token, tree.parent, tree.depth, tree.rank, {}, {}};
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     judged.target.push_back(law_of(view.target.distribution(node)));
     const bool has_children =
         std::find(tree.parent.begin(), tree.parent.end(), node) != tree.parent.end();
     judged.draft.push_back(has_children ? law_of(view.draft->distributions()->row(
-                                              tree.source[static_cast<std::size_t>(node)]))
+                                              tree.candidate[static_cast<std::size_t>(node)]))
                                         : Law{});
   }
   return judged;
@@ -612,7 +612,7 @@ TEST(ManySiblings, AreJudgedByNumbersOfTheirOwn) {
   };
   EXPECT_EQ(differing(300), 0);
   EngineAccess(engine).judge_by(
-      [] { return std::make_unique<RejectionRule<LateSiblingsShareANumber>>(); });
+      [] { return std::make_unique<RejectionVerifier<LateSiblingsShareANumber>>(); });
   EXPECT_GT(differing(600), 0) << "siblings that share a number were not noticed";
 }
 

@@ -155,7 +155,7 @@ TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
   std::vector<TextOfStep> requests = mixed_texts(2, random);
   requests[1].prompt = random_tokens(90, vocab, 8);
   States states = new_texts(requests), whole = new_texts(requests);
-  // 30 tokens beside each of two steps of the other text, the rest as late rows.
+  // 30 tokens beside each of two steps of the other text, the rest as prefill rows.
   for (int chunk = 0; chunk < 2; ++chunk) {
     TokenTree root;
     root.reset(states[0]->tokens.back());
@@ -173,7 +173,7 @@ TEST_P(SeveralTexts, APartOfAPromptRidesAlong) {
   for (SequenceState* state : {states[1].get(), whole[1].get()}) {
     TokenTree root;
     root.reset(state->tokens.back());
-    EXPECT_EQ(TargetRunner::late_rows(*state), state == states[1].get() ? 29 : 89);
+    EXPECT_EQ(TargetRunner::prefill_rows(*state), state == states[1].get() ? 29 : 89);
     const TargetRunner::Pass pass = machine_->target->pass(*state, root, requests[1].target);
     ASSERT_TRUE(pass);
     pass->wait();
@@ -213,16 +213,16 @@ TEST_P(SeveralTexts, DraftPassesHoldWhatFits) {
   States states = new_texts(requests);
   std::vector<DraftRunner::Step> steps;
   std::vector<TokenTree> trees(requests.size());
-  std::vector<DraftRunner::StepNodes> wanted;
+  std::vector<DraftRunner::StepNodes> frontiers;
   const std::vector<std::int32_t> root = {0};
   for (std::size_t t = 0; t < requests.size(); ++t) {
-    steps.push_back(
-        machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, ChildDraw::top}));
+    steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
+                                           {requests[t].draft, AcceptanceRule::greedy}));
     trees[t].reset(states[t]->tokens.back());
-    wanted.push_back({steps[t].get(), &trees[t], root});
+    frontiers.push_back({steps[t].get(), &trees[t], root});
   }
   const std::int64_t before = machine_->draft->passes();
-  machine_->draft->evaluate(wanted);
+  machine_->draft->evaluate(frontiers);
   EXPECT_EQ(machine_->draft->passes() - before, 2) << "480 rows, 256 at a time";
   for (std::size_t t = 0; t < requests.size(); ++t) {
     EXPECT_EQ(steps[t]->passes(), 1);
@@ -250,9 +250,9 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
   for (std::size_t t = 0; t < requests.size(); ++t) {
     policies.push_back(policy_of(t));
     steps.push_back(machine_->draft->begin(*together[t], requests[t].key,
-                                           {requests[t].draft, requests[t].draw()}));
+                                           {requests[t].draft, requests[t].rule}));
     trees[t].reset(together[t]->tokens.back());
-    growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr});
+    growing.push_back({*policies[t], *steps[t], limits_of(t), trees[t], nullptr, steps[t].get()});
   }
   const std::int64_t before = machine_->draft->passes();
   grow_trees(growing, *machine_->draft);
@@ -262,7 +262,7 @@ TEST_P(SeveralTexts, PoliciesGrowInTheSamePasses) {
     if (!bit_for_bit()) continue;  // rounding may decide which of two nodes is drawn
     const auto policy = policy_of(t);
     const DraftRunner::Step step =
-        machine_->draft->begin(*alone[t], requests[t].key, {requests[t].draft, requests[t].draw()});
+        machine_->draft->begin(*alone[t], requests[t].key, {requests[t].draft, requests[t].rule});
     TokenTree tree;
     tree.reset(alone[t]->tokens.back());
     grow_tree(*policy, *step, limits_of(t), tree);
@@ -284,19 +284,19 @@ TEST_P(SeveralTexts, DraftsWithoutSlotsChangeNothing) {
   const std::vector<std::int32_t> root = {0};
   std::vector<TokenTree> trees(3);
   std::vector<DraftRunner::Step> steps;
-  std::vector<DraftRunner::StepNodes> wanted;
+  std::vector<DraftRunner::StepNodes> frontiers;
   for (std::size_t t = 0; t < 3; ++t) {
-    steps.push_back(machine_->draft->begin(*states[t], requests[t].key,
-                                           {requests[t].draft, requests[t].draw()}));
+    steps.push_back(
+        machine_->draft->begin(*states[t], requests[t].key, {requests[t].draft, requests[t].rule}));
     trees[t].reset(states[t]->tokens.back());
-    wanted.push_back({steps[t].get(), &trees[t], root});
+    frontiers.push_back({steps[t].get(), &trees[t], root});
   }
-  EXPECT_THROW(machine_->draft->evaluate(wanted), Error) << "no slot for the third";
+  EXPECT_THROW(machine_->draft->evaluate(frontiers), Error) << "no slot for the third";
   EXPECT_EQ(machine_->draft_pool().free_slots(), left);
   EXPECT_EQ(states[0]->draft_slots.size(), 0);
   steps.clear();
   steps.push_back(
-      machine_->draft->begin(*states[0], requests[0].key, {requests[0].draft, requests[0].draw()}));
+      machine_->draft->begin(*states[0], requests[0].key, {requests[0].draft, requests[0].rule}));
   steps[0]->evaluate(trees[0], root);
   EXPECT_TRUE(steps[0]->child(trees[0], 0, 0));
 }

@@ -96,9 +96,9 @@ INSTANTIATE_TEST_SUITE_P(Devices, SharedTexts,
 TEST_P(SharedTexts, AreWhatEachIsAlone) {
   for (const std::size_t count : {1, 2, 5, 12}) {
     EXPECT_LE(difference(family(count, 3), 5), rounding()) << count << " texts";
-    machine_->forest->validate();
+    machine_->cache->validate();
   }
-  machine_->forest->evict({5000, 5000});
+  machine_->cache->evict({5000, 5000});
   EXPECT_TRUE(machine_->all_free());
 }
 
@@ -123,7 +123,7 @@ TEST_P(SharedTexts, ReadOnceWhatTheyShare) {
     texts.push_back(std::make_unique<SequenceState>(machine_->new_shared_text(request)));
     pointers.push_back(texts.back().get());
   }
-  EXPECT_EQ(machine_->forest->counts().shared.target, 100);
+  EXPECT_EQ(machine_->cache->counts().shared.target, 100);
   const TargetRunner::TokensRead before = machine_->target->tokens_read();
   machine_->step(requests, pointers);
   const TargetRunner::TokensRead after = machine_->target->tokens_read();
@@ -131,13 +131,13 @@ TEST_P(SharedTexts, ReadOnceWhatTheyShare) {
   EXPECT_EQ(after.by_tree - before.by_tree, 100);
 }
 
-// Of prompts that the draft has not seen one is computed, and the others find it done.
+// One of the prompts that the draft has not seen is computed, and the others find it done.
 TEST_P(SharedTexts, TheDraftComputesWhatTheyShareOnce) {
   const std::vector<TokenId> all = random_tokens(80, vocab, 1);
   std::vector<std::unique_ptr<SequenceState>> texts;
   std::vector<DraftPrompt> prompts;
   for (int i = 0; i < 3; ++i) {
-    texts.push_back(std::make_unique<SequenceState>(vocab, *machine_->forest));
+    texts.push_back(std::make_unique<SequenceState>(vocab, *machine_->cache));
     for (const TokenId token : all) texts.back()->append(token);
     texts.back()->find_shared();
     ASSERT_TRUE(machine_->target->prefill(*texts.back()));
@@ -150,7 +150,7 @@ TEST_P(SharedTexts, TheDraftComputesWhatTheyShareOnce) {
   EXPECT_EQ(prompts[1].rows, 0);
   for (const DraftPrompt& prompt : prompts) EXPECT_TRUE(prompt.done());
   EXPECT_FALSE(machine_->draft->prefill(prompts)) << "nothing is missing";
-  EXPECT_EQ(machine_->forest->counts().shared.draft, 79);
+  EXPECT_EQ(machine_->cache->counts().shared.draft, 79);
 }
 
 // What the draft lacks of shared tokens it goes without, where a step has begun.
@@ -160,7 +160,7 @@ TEST_P(SharedTexts, AStepWithoutTheDraftsPrefillIsRight) {
   std::vector<std::unique_ptr<SequenceState>> texts;
   std::vector<SequenceState*> pointers;
   for (const TextOfStep& request : requests) {
-    texts.push_back(std::make_unique<SequenceState>(vocab, *machine_->forest));
+    texts.push_back(std::make_unique<SequenceState>(vocab, *machine_->cache));
     for (const TokenId token : request.prompt) texts.back()->append(token);
     texts.back()->find_shared();
     ASSERT_TRUE(machine_->target->prefill(*texts.back()));
@@ -168,19 +168,19 @@ TEST_P(SharedTexts, AStepWithoutTheDraftsPrefillIsRight) {
     pointers.push_back(texts.back().get());
   }
   for (int step = 0; step < 3; ++step) machine_->step(requests, pointers);
-  EXPECT_EQ(machine_->forest->counts().shared.draft, 0);
+  EXPECT_EQ(machine_->cache->counts().shared.draft, 0);
   for (const auto& text : texts) {
     EXPECT_GE(text->draft_from, 0);
     EXPECT_LT(text->draft_from, text->base.length());
     EXPECT_EQ(text->draft_kv(), text->draft_from + text->draft_slots.size());
     text->release();
   }
-  machine_->forest->validate();
-  machine_->forest->evict({5000, 5000});
+  machine_->cache->validate();
+  machine_->cache->evict({5000, 5000});
   EXPECT_TRUE(machine_->all_free());
 }
 
-// Of a short prompt it computes that for the text alone, and guesses as if nothing had been shared;
+// It computes a short prompt for the text alone, and guesses as if nothing had been shared;
 // of a long one the end.
 TEST_P(SharedTexts, AStepCatchesUpWithSharedTokens) {
   for (const std::size_t length : {40, 100}) {
@@ -190,7 +190,7 @@ TEST_P(SharedTexts, AStepCatchesUpWithSharedTokens) {
     request.depth = 2;
     SequenceState alone = machine_->new_text(request);
     ASSERT_TRUE(machine_->target->prefill(alone));
-    SequenceState first(vocab, *machine_->forest), text(vocab, *machine_->forest);
+    SequenceState first(vocab, *machine_->cache), text(vocab, *machine_->cache);
     for (SequenceState* const state : {&first, &text}) {
       for (const TokenId token : all) state->append(token);
       state->find_shared();
@@ -214,8 +214,8 @@ TEST_P(SharedTexts, AStepCatchesUpWithSharedTokens) {
     machine_->step({request}, {&text});
     text.release();
     first.release();
-    machine_->forest->validate();
-    machine_->forest->evict({5000, 5000});
+    machine_->cache->validate();
+    machine_->cache->evict({5000, 5000});
   }
   EXPECT_TRUE(machine_->all_free());
 }

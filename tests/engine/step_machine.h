@@ -27,15 +27,9 @@ inline constexpr std::int64_t vocab = 96;
 struct TextOfStep {
   std::vector<TokenId> prompt;
   SamplingParams target, draft;
-  DeviceNoise rule = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key;
   std::int32_t width = 1, depth = 1;  ///< children of a node, levels of the tree
-
-  ChildDraw draw() const {
-    return rule == DeviceNoise::sampled ? ChildDraw::sampled
-           : rule == DeviceNoise::top   ? ChildDraw::top
-                                        : ChildDraw::coupled;
-  }
 };
 
 /// All that a step of a text brings.
@@ -64,7 +58,7 @@ class Machine {
     target_pool_ = std::make_unique<KvPool>(*device_, target_model_->kv_layout(4000, 16));
     draft_pool_ = std::make_unique<KvPool>(*device_, draft_model_->kv_layout(4000, 16));
     sampler_ = device_->make_sampler({vocab, vocab, most_rows, most_rows, most_texts});
-    forest = std::make_unique<KvForest>(*target_pool_, draft_pool_.get());
+    cache = std::make_unique<PrefixCache>(*target_pool_, draft_pool_.get());
     target = std::make_unique<TargetRunner>(*target_model_, *target_pool_);
     draft =
         std::make_unique<DraftRunner>(*draft_model_, *draft_pool_,
@@ -80,7 +74,7 @@ class Machine {
   }
   /// The same, sharing what others have computed; the rest of its prompt is computed and shared.
   SequenceState new_shared_text(const TextOfStep& request) const {
-    SequenceState state(vocab, *forest);
+    SequenceState state(vocab, *cache);
     for (const TokenId token : request.prompt) state.append(token);
     state.find_shared();
     DraftPrompt missing{&state, request.draft};
@@ -107,7 +101,7 @@ class Machine {
       keys.push_back(requests[t].key);
       keys.back().step = states[t]->steps++;
       keys.back().position = static_cast<std::uint64_t>(states[t]->length());
-      steps.push_back(draft->begin(*states[t], keys[t], {requests[t].draft, requests[t].draw()}));
+      steps.push_back(draft->begin(*states[t], keys[t], {requests[t].draft, requests[t].rule}));
       results[t].tree.reset(states[t]->tokens.back());
     }
     grow(requests, steps, results);
@@ -143,13 +137,13 @@ class Machine {
             std::vector<StepResult>& results) {
     std::vector<std::vector<std::int32_t>> level(requests.size(), {0});
     for (std::int32_t depth = 0; depth < 4; ++depth) {
-      std::vector<DraftRunner::StepNodes> wanted;
+      std::vector<DraftRunner::StepNodes> frontiers;
       for (std::size_t t = 0; t < requests.size(); ++t) {
         if (depth >= requests[t].depth || level[t].empty()) continue;
-        wanted.push_back({steps[t].get(), &results[t].tree, level[t]});
+        frontiers.push_back({steps[t].get(), &results[t].tree, level[t]});
       }
-      if (wanted.empty()) return;
-      draft->evaluate(wanted);
+      if (frontiers.empty()) return;
+      draft->evaluate(frontiers);
       for (std::size_t t = 0; t < requests.size(); ++t) {
         if (depth >= requests[t].depth) continue;
         TokenTree& tree = results[t].tree;
@@ -174,7 +168,7 @@ class Machine {
   NoiseCache noise_{vocab};
 
  public:
-  std::unique_ptr<KvForest> forest;  ///< of texts that share
+  std::unique_ptr<PrefixCache> cache;  ///< of texts that share
   std::unique_ptr<TargetRunner> target;
   std::unique_ptr<DraftRunner> draft;
   std::unique_ptr<TreeJudge> judge;
@@ -186,8 +180,8 @@ inline std::vector<TextOfStep> mixed_texts(std::size_t count, std::mt19937& rand
   for (std::size_t t = 0; t < count; ++t) {
     TextOfStep& r = requests[t];
     r.prompt = random_tokens(1 + random() % 12, vocab, random());
-    r.rule = static_cast<DeviceNoise>(t % 3);
-    const bool greedy = r.rule == DeviceNoise::top;
+    r.rule = static_cast<AcceptanceRule>(t % 3);
+    const bool greedy = r.rule == AcceptanceRule::greedy;
     r.target = {greedy ? 0.0 : 0.5 + 0.2 * static_cast<double>(t % 4)};
     if (t % 4 == 1) r.target.top_k = 20;
     if (t % 4 == 3) r.target.top_p = 0.8;

@@ -144,7 +144,7 @@ TEST_F(Parsers, FoldersAreDescribedAsTheyLoad) {
       described = error.what();
     }
     EXPECT_EQ(loading.empty(), described.empty()) << loading << "\n" << described;
-    // Of a config that coppice cannot run, loading says which folder it is.
+    // For a config that coppice cannot run, loading says which folder it is.
     if (loading.find(described) != loading.npos) ++agreed;
     if (!loading.empty()) throw_failure(loading);
   };
@@ -275,7 +275,7 @@ TEST_F(Parsers, ChatTemplates) {
   });
 }
 
-// Of each stage's kind: what is damaged loads and encodes, or one line says why not.
+// For each stage's kind, what is damaged loads and encodes, or one line says why not.
 TEST_F(Parsers, JsonTokenizers) {
   for (const char* name : {"byte_level", "whole_text", "unigram", "words"}) {
     const auto golden = read_json_object(

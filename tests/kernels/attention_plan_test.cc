@@ -160,8 +160,8 @@ void expect_covers(const AttentionPlan& plan, const std::vector<VisibleKv>& kv,
   EXPECT_EQ(static_cast<std::int32_t>(reduced.size()), plan.partials);
 }
 
-/// Of flatten, where intervals are a tree's: each query has all tokens of a group in one chunk, and
-/// its chunks in order.
+/// Expects of flatten, where intervals are a tree's: each query has all tokens of a group in one
+/// chunk, and its chunks in order.
 void expect_grouped(const AttentionPlan& plan) {
   for (std::int32_t q = 0; q < plan.queries; ++q) {
     std::int32_t last_group = -1, last_position = -1;

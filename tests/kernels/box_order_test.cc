@@ -160,7 +160,7 @@ TEST(BoxOrder, WindowsLeaveOutWhatNoRowSees) {
                                               .kv_heads = 8,
                                               .prefix = 512,
                                               .tail = ordered,
-                                              .ruled = true,
+                                              .window_or_cap = true,
                                               .window = window,
                                               .positions = positions,
                                               .near_tail = near,

@@ -106,7 +106,7 @@ struct Stretch {
 };
 // Whether halves of a pass's row tiles, which are of these sizes, leave KV tiles out.
 bool leaves_out(const std::vector<Stretch>& stretches, std::int32_t group, std::int32_t prefix,
-                RangeTiles tiles, bool ruled = false) {
+                RangeTiles tiles, bool window_or_cap = false) {
   const std::vector<KvSlot> slots(10000, 1);
   std::vector<KvSegment> tail;
   std::int32_t rows = 0;
@@ -118,7 +118,7 @@ bool leaves_out(const std::vector<Stretch>& stretches, std::int32_t group, std::
   std::vector<KvSegment> by_row = tail;
   std::stable_sort(by_row.begin(), by_row.end(),
                    [](const auto& a, const auto& b) { return a.q_begin < b.q_begin; });
-  RangeWork work{rows, rows, group, 132, prefix, tail, ruled};
+  RangeWork work{rows, rows, group, 132, prefix, tail, window_or_cap};
   work.by_row = by_row;
   std::vector<RowTile> room = room_for_tiles(rows, group);
   RangePlanner planner;
@@ -334,7 +334,7 @@ TEST(RowTiles, WindowsLeaveOutWhatIsNotSeen) {
   }
 }
 
-// Ruled kernels have fewer tiles.
+// Kernels with a window or a soft cap have fewer tiles.
 TEST(RowTiles, RulesTakeTilesThatTheirKernelsHave) {
   for (const RangeTiles asked : {RangeTiles{},
                                  {range_narrow_tile, range_tile_tokens},
@@ -405,8 +405,8 @@ struct ForestOfTexts {
       }
     }
   }
-  // Of 16 neighbouring slots of a long run, those that lie in a unit where no single copy brings
-  // them; all of them in `all`.
+  // Counts, among 16 neighbouring slots of a long run, those that lie in a unit where no single
+  // copy brings them; all of them in `all`.
   int misaligned(RangePlanner& planner, std::int32_t prefix, int& all) const {
     std::vector<RowTile> tiles = room_for_tiles(rows, 2);
     const RangePlan plan =

@@ -18,7 +18,7 @@ class DraftGapsTest : public ::testing::Test {
   // `drafted`, if their path had no more.
   SequenceState text(std::vector<TokenId> tokens, std::int32_t drafted = 0) {
     tokens.push_back(99);
-    SequenceState state(100, forest_);
+    SequenceState state(100, cache_);
     for (const TokenId token : tokens) state.append(token);
     const std::int32_t all = state.length() - 1;
     state.base.advance(state.tokens, all);
@@ -46,7 +46,7 @@ class DraftGapsTest : public ::testing::Test {
   const KvLayout layout_ = {
       .layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 16, .pages = 100};
   KvPool target_{*device_, layout_}, draft_{*device_, layout_};
-  KvForest forest_{target_, &draft_};
+  PrefixCache cache_{target_, &draft_};
 };
 
 TEST_F(DraftGapsTest, CountWhatIsSharedOnce) {

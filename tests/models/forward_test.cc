@@ -169,7 +169,7 @@ TEST_P(Forward, ChunksAndLogitSubsetsChangeNothing) {
   }
 }
 
-/// Of trees of up to `most_nodes` nodes and their root.
+/// Compares trees of up to `most_nodes` nodes and their root.
 void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, int trials,
                                unsigned most_nodes = 13) {
   const TemporaryFolder folder;

@@ -32,7 +32,7 @@ struct Matrix {
       : q(out * in), zero(out * groups), scale(out * groups) {
     for (int& number : q) number = static_cast<int>(random() % 16);
     for (int& z : zero) z = has_zeros ? 1 + static_cast<int>(random() % 15) : 8;
-    // Of 8 bits, which F16 and BF16 hold alike.
+    // Scales of 8 bits, which F16 and BF16 hold alike.
     for (float& s : scale) s = std::ldexp(static_cast<float>(128 + random() % 128), -16);
   }
   float value(std::size_t o, std::size_t i, std::size_t g) const {

@@ -150,9 +150,6 @@ class EnumeratedDecisions {
   auto look(const RandomAddress& at, const Outcome& outcome) const {
     return enumeration_->look(at, outcome);
   }
-  static std::uint64_t child_key(std::uint64_t parent_key, std::int32_t sibling_rank) {
-    return child_node_key(parent_key, sibling_rank);
-  }
 
  private:
   Enumeration* enumeration_;

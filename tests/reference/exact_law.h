@@ -17,7 +17,7 @@
 #include "reference/enumeration.h"
 #include "reference/table_draft.h"
 #include "reference/tabular_model.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::testing {
 
@@ -74,9 +74,9 @@ class Learning {
 /// What is compared.
 struct Speculation {
   DraftPolicy& policy;
-  AcceptanceRule& rule;
+  Verifier& rule;
   LimitsRule limits;
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
   std::int32_t steps = 1;
   Learning* learning = nullptr;
 };
@@ -106,10 +106,10 @@ class DraftAfter final : public TextDraft {
   /// All outlive it; `text` may change between steps.
   DraftAfter(PathRows& rows, Drawer& drawer, const TokenPath& text)
       : rows_(rows), drawer_(drawer), text_(text) {}
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) {
       TokenPath path = text_;
-      const TokenPath below = path_to(arena, node);
+      const TokenPath below = path_to(candidates, node);
       path.insert(path.end(), below.begin(), below.end());
       const std::vector<float>& row = rows_.after(path);
       std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
@@ -117,9 +117,9 @@ class DraftAfter final : public TextDraft {
     }
   }
   void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 

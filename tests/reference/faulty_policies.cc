@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "drafting/tree_part.h"
 #include "reference/wrapped_policy.h"
 
 namespace coppice::testing {
@@ -12,7 +11,7 @@ namespace {
 // Replaces `tree` by its nodes `kept`, which hold their parents and earlier siblings before them.
 void keep(TokenTree& tree, const std::vector<std::int32_t>& kept) {
   const TokenTree whole = tree;
-  TreePart().copy(whole, kept, tree);
+  tree.assign_part(whole, kept);
 }
 
 class TokenTiePolicy final : public WrappedPolicy {

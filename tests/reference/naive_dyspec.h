@@ -32,8 +32,8 @@ struct NaiveTree {
   std::int32_t draft_calls = 0;
 };
 
-/// Draws with the uniforms that ChildDraw::sampled uses under `key`. Values within a relative
-/// `tie` of the largest count as equal to it.
+/// Draws with the uniforms that AcceptanceRule::rejection uses under `key`. Values within a
+/// relative `tie` of the largest count as equal to it.
 NaiveTree naive_dyspec(const DraftByPath& draft, const GrowthLimits& limits, const StepKey& key,
                        NaiveValues values, double tie);
 

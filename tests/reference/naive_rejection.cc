@@ -30,7 +30,7 @@ TokenId sample(const std::vector<double>& probs, double u) {
   return last;
 }
 
-class NaiveRejectionRule final : public AcceptanceRule {
+class NaiveRejectionVerifier final : public Verifier {
  public:
   std::string name() const override { return "rejection, literal"; }
 
@@ -61,7 +61,7 @@ class NaiveRejectionRule final : public AcceptanceRule {
       const auto i = static_cast<std::size_t>(child);
       if (tree.parent[i] != node) continue;
       if (draft.empty()) {
-        const auto row = table.row(tree.source[static_cast<std::size_t>(node)]);
+        const auto row = table.row(tree.candidate[static_cast<std::size_t>(node)]);
         draft.assign(row.begin(), row.end());
       }
       const auto token = static_cast<std::size_t>(tree.token[i]);
@@ -86,8 +86,8 @@ class NaiveRejectionRule final : public AcceptanceRule {
 
 }  // namespace
 
-std::unique_ptr<AcceptanceRule> make_naive_rejection_rule() {
-  return std::make_unique<NaiveRejectionRule>();
+std::unique_ptr<Verifier> make_naive_rejection_verifier() {
+  return std::make_unique<NaiveRejectionVerifier>();
 }
 
 }  // namespace coppice::testing

@@ -4,11 +4,11 @@
 
 #include <memory>
 
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::testing {
 
-/// Takes the same trees and numbers as make_rejection_rule().
-std::unique_ptr<AcceptanceRule> make_naive_rejection_rule();
+/// Takes the same trees and numbers as make_rejection_verifier().
+std::unique_ptr<Verifier> make_naive_rejection_verifier();
 
 }  // namespace coppice::testing

@@ -73,8 +73,8 @@ struct RopeReference {
     const double added = fault == RopeFault::epsilon_left_out ? 0.0 : double{epsilon};
     return 1.0 / std::sqrt(sum / n + added);
   }
-  /// Of two products and their sum, and of the norm: the root takes half of the sum's head_dim u,
-  /// and six more roundings.
+  /// Bounds the error of two products and their sum, and of the norm: the root takes half of the
+  /// sum's head_dim u, and six more roundings.
   double error(double own, double other, const std::vector<float>& norm) const {
     const double of_norm = norm.empty() ? 0.0 : head_dim / 2.0 + 6.0;
     const double roundings = (other == 0.0 ? 0.0 : 3.0) + of_norm;

@@ -57,12 +57,12 @@ class Judge {
     std::uint64_t node_key = root_node_key;
     while (true) {
       if (tree_.target[at(row)].near_edge ||
-          (!children_[at(row)].empty() && tree_.rule == DeviceNoise::sampled &&
+          (!children_[at(row)].empty() && tree_.rule == AcceptanceRule::rejection &&
            tree_.draft[at(row)].near_edge)) {
         path_.certain = false;
       }
       const std::int32_t child =
-          tree_.rule == DeviceNoise::sampled ? reject(row, node_key) : follow(row);
+          tree_.rule == AcceptanceRule::rejection ? reject(row, node_key) : follow(row);
       if (child < 0) return path_;
       path_.rows.push_back(child);
       node_key = child_node_key(node_key, tree_.rank[at(child)]);
@@ -75,7 +75,7 @@ class Judge {
     const Law& law = tree_.target[at(row)];
     const std::size_t vocab = law.probs.size();
     std::vector<double> noise(vocab, 1.0);
-    if (tree_.rule == DeviceNoise::coupled) {
+    if (tree_.rule == AcceptanceRule::coupled) {
       noise = coupled_noise(tree_.key, tree_.depth[at(row)], vocab);
     }
     std::size_t best = 0;
@@ -196,7 +196,7 @@ std::vector<double> sampled_noise(const StepKey& key, std::uint64_t node_key, st
 
 std::vector<double> coupled_noise(const StepKey& key, std::int32_t depth, std::size_t vocab) {
   std::vector<double> noise(vocab);
-  coupled_uniforms(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth), 0,
+  coupled_uniforms(key.seed, key.sequence, key.noise_position(static_cast<std::uint64_t>(depth)), 0,
                    noise);
   for (double& value : noise) value = -std::log(value);
   return noise;

@@ -26,7 +26,7 @@ struct Law {
 Law reference_law(std::span<const float> logits, const SamplingParams& params,
                   const std::vector<bool>& seen = {});
 
-/// Noise E of tokens [0, vocab): DeviceNoise::sampled by node, coupled by position.
+/// Noise E of tokens [0, vocab): AcceptanceRule::rejection by node, coupled by position.
 std::vector<double> sampled_noise(const StepKey& key, std::uint64_t node_key, std::size_t vocab);
 std::vector<double> coupled_noise(const StepKey& key, std::int32_t depth, std::size_t vocab);
 
@@ -36,7 +36,7 @@ inline constexpr double noise_error = 5e-7;
 /// The rows of a judged tree: JudgeBatch, with a law for every row.
 struct JudgedTree {
   StepKey key;
-  DeviceNoise rule = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent, depth, rank;
   std::vector<Law> target, draft;  ///< by row; draft of rows with children, over target's tokens

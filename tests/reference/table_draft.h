@@ -59,21 +59,21 @@ class TableDraft final : public TextDraft {
  public:
   using Rows = std::function<std::vector<float>(const TokenPath& path)>;
 
-  TableDraft(Rows rows, std::size_t vocab, const StepKey& key, ChildDraw draw = ChildDraw::sampled,
-             std::int32_t cells = acceptance_cells)
+  TableDraft(Rows rows, std::size_t vocab, const StepKey& key,
+             AcceptanceRule draw = AcceptanceRule::rejection, std::int32_t cells = acceptance_cells)
       : rows_(std::move(rows)),
         noise_(static_cast<std::int64_t>(vocab)),
         drawer_(static_cast<std::int64_t>(vocab), noise_, {}, cells) {
     drawer_.begin(key, draw);
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     ++passes;
     broken |= nodes.empty();
     for (const std::int32_t node : nodes) {
-      const std::int32_t parent = arena.parent[static_cast<std::size_t>(node)];
+      const std::int32_t parent = candidates.parent[static_cast<std::size_t>(node)];
       broken |= !evaluated.insert(node).second || (node > 0 && !evaluated.contains(parent));
       live.insert(node);
-      const std::vector<float> row = rows_(path_to(arena, node));
+      const std::vector<float> row = rows_(path_to(candidates, node));
       std::copy(row.begin(), row.end(), drawer_.prepare(node).begin());
       drawer_.ready(node);
     }
@@ -83,9 +83,9 @@ class TableDraft final : public TextDraft {
     for (const std::int32_t node : nodes) live.erase(node);
   }
   void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    auto drawn = drawer_.child(arena, node, rank);
+    auto drawn = drawer_.child(candidates, node, rank);
     draws += drawn ? 1 : 0;
     return drawn;
   }

@@ -19,13 +19,14 @@ class TableProposer final : public Proposer {
   TableProposer(std::size_t vocab, std::uint64_t seed, std::size_t most)
       : vocab_(vocab), seed_(seed), most_(most) {}
   void begin() override {}
-  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override {
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override {
     std::uint64_t hash = seed_;
-    for (const TokenId token : path_to(arena, node)) hash = child_node_key(hash, token);
+    for (const TokenId token : path_to(candidates, node)) hash = child_node_key(hash, token);
     for (std::size_t i = 0; i < most_; ++i) {
       hash = child_node_key(hash, 7);
       const auto token = static_cast<TokenId>((hash >> 20) % vocab_);
-      if (token == but || is_child(arena, node, token)) continue;
+      if (token == but || is_child(candidates, node, token)) continue;
       const double chance = 0.2 + 0.7 * static_cast<double>(hash >> 40 & 0xff) / 256.0;
       return Proposal{token, chance, 0.5};
     }
@@ -33,9 +34,9 @@ class TableProposer final : public Proposer {
   }
 
  private:
-  static bool is_child(const TokenTree& arena, std::int32_t node, TokenId token) {
-    for (std::size_t n = 1; n < arena.token.size(); ++n) {
-      if (arena.parent[n] == node && arena.token[n] == token) return true;
+  static bool is_child(const TokenTree& candidates, std::int32_t node, TokenId token) {
+    for (std::size_t n = 1; n < candidates.token.size(); ++n) {
+      if (candidates.parent[n] == node && candidates.token[n] == token) return true;
     }
     return false;
   }

@@ -141,21 +141,21 @@ class TabularGenerator::Source final : public TextDraft {
  public:
   Source(const std::vector<float>& rows, std::int32_t vocab, NoiseCache& noise)
       : rows_(rows), vocab_(vocab), drawer_(vocab, noise) {}
-  void begin(const StepKey& key, ChildDraw draw, TokenId before_root) {
+  void begin(const StepKey& key, AcceptanceRule draw, TokenId before_root) {
     drawer_.begin(key, draw);
     before_root_ = before_root;
   }
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override {
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
     for (const std::int32_t node : nodes) {
-      const auto [previous, last] = context(arena, node, before_root_);
+      const auto [previous, last] = context(candidates, node, before_root_);
       std::copy_n(rows_.data() + row_of(vocab_, previous, last), vocab_,
                   drawer_.prepare(node).begin());
       drawer_.ready(node);
     }
   }
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override {
-    return drawer_.child(arena, node, rank);
+    return drawer_.child(candidates, node, rank);
   }
   const DistributionTable& distributions() const { return drawer_.distributions(); }
 
@@ -202,7 +202,7 @@ TabularGenerator::~TabularGenerator() = default;
 
 NoiseCache& TabularGenerator::noise() { return *noise_; }
 
-std::vector<TokenId> TabularGenerator::generate(DraftPolicy& policy, AcceptanceRule& rule,
+std::vector<TokenId> TabularGenerator::generate(DraftPolicy& policy, Verifier& rule,
                                                 std::uint64_t seed, std::uint64_t sequence,
                                                 std::int32_t length) {
   std::vector<TokenId> text{0, 0};
@@ -227,7 +227,7 @@ std::vector<TokenId> TabularGenerator::generate(DraftPolicy& policy, AcceptanceR
   return {text.begin() + 2, text.begin() + static_cast<std::ptrdiff_t>(wanted)};
 }
 
-std::vector<std::int64_t> TabularGenerator::count_threes(DraftPolicy& policy, AcceptanceRule& rule,
+std::vector<std::int64_t> TabularGenerator::count_threes(DraftPolicy& policy, Verifier& rule,
                                                          std::uint64_t seed, std::int64_t texts) {
   const auto vocab = static_cast<std::size_t>(vocab_);
   std::vector<std::int64_t> counts(vocab * vocab * vocab, 0);

@@ -11,7 +11,7 @@
 #include "base/sampling_params.h"
 #include "drafting/child_drawer.h"
 #include "drafting/grow.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::testing {
 
@@ -50,7 +50,7 @@ inline LimitsRule fixed(std::int32_t size, std::int32_t depth = 1 << 20, double 
 struct Setting {
   SamplingParams target_params{1.0};
   SamplingParams draft_params{1.0};
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
   LimitsRule limits;
 };
 
@@ -62,11 +62,11 @@ class TabularGenerator {
   NoiseCache& noise();
 
   /// `length` tokens of text number `sequence`, by speculation.
-  std::vector<TokenId> generate(DraftPolicy& policy, AcceptanceRule& rule, std::uint64_t seed,
+  std::vector<TokenId> generate(DraftPolicy& policy, Verifier& rule, std::uint64_t seed,
                                 std::uint64_t sequence, std::int32_t length);
   /// Counts the first three tokens of `texts` texts, [first, second, third].
-  std::vector<std::int64_t> count_threes(DraftPolicy& policy, AcceptanceRule& rule,
-                                         std::uint64_t seed, std::int64_t texts);
+  std::vector<std::int64_t> count_threes(DraftPolicy& policy, Verifier& rule, std::uint64_t seed,
+                                         std::int64_t texts);
   /// Tokens judged good per step so far, bonus included.
   double accepted_length() const;
 

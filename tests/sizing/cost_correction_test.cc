@@ -13,7 +13,7 @@ TEST(CostCorrection, NothingSeenIsTheTable) {
   for (const Work work : {Work::plain, Work::verify, Work::first_draft, Work::draft, Work::host}) {
     EXPECT_NEAR(correction.factor(work, 5), 1.0, 0.05);
   }
-  EXPECT_LT(correction.hopeful_factor(Work::verify, 5), correction.factor(Work::verify, 5));
+  EXPECT_LT(correction.optimistic_factor(Work::verify, 5), correction.factor(Work::verify, 5));
 }
 
 TEST(CostCorrection, TellsTheMachineFromAKindOfWork) {
@@ -92,13 +92,13 @@ TEST(CostCorrection, WhatIsNotSeenBecomesUncertainAgain) {
     correction.observe(Work::verify, 16, 1e-3, 1e-3);
     correction.end_step();
   }
-  const auto hope = [&] {
-    return correction.hopeful_factor(Work::verify, 16) / correction.factor(Work::verify, 16);
+  const auto optimism = [&] {
+    return correction.optimistic_factor(Work::verify, 16) / correction.factor(Work::verify, 16);
   };
-  const double sure = hope();
+  const double sure = optimism();
   EXPECT_GT(sure, 0.6);
   for (int i = 0; i < 3000; ++i) correction.end_step();
-  EXPECT_LT(hope(), sure - 0.1);
+  EXPECT_LT(optimism(), sure - 0.1);
 }
 
 // A step of several texts is one observation, and a plain one says nothing of a text alone.

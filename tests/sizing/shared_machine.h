@@ -11,12 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "drafting/dyspec_by_costs.h"
+#include "drafting/cost_driven_dyspec.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
-#include "sizing/auto_size.h"
-#include "sizing/draft_outlook.h"
-#include "sizing/joint_sizes.h"
+#include "sizing/batch_sizer.h"
+#include "sizing/draft_start_policy.h"
+#include "sizing/sequence_sizer.h"
 
 namespace coppice::testing {
 
@@ -86,23 +86,23 @@ enum class Grown { trees, chains };
 struct SharingText {
   SharingText(const CostTable& believed, CostCorrection* correction, const ToldDraft::Kind& kind,
               Grown grown, std::uint32_t seed)
-      : size(believed, correction, ChildDraw::sampled, 64),
+      : size(believed, correction, AcceptanceRule::rejection, 64),
         draft(kind, seed),
         policy("test", {&size.calibration(), &size.prices(), false},
                grown == Grown::trees ? last_useful_rank : 0) {
     size.begin_text(1.0);
   }
-  AutoSize size;
+  SequenceSizer size;
   ToldDraft draft;
-  DyspecByCosts policy;
+  CostDrivenDyspec policy;
   TokenTree tree;
   std::vector<std::int32_t> path;
   std::int64_t passes = 0;
   bool speculates = false;
   double tokens = 0.0, nodes = 0.0;  ///< since it began; expected ones
-  // Of a text that is to end:
-  DraftOutlook::Begin begin = DraftOutlook::Begin::now;
-  int scouted = 0;              ///< steps as a scout, and one
+  // For a text that is to end:
+  DraftStartPolicy::Begin begin = DraftStartPolicy::Begin::now;
+  int probed = 0;               ///< steps as a probe, and one
   int missing = 0, left = 512;  ///< tokens that its draft has not seen, and that it has to write
 };
 
@@ -124,7 +124,7 @@ class SharedMachine {
         growing_(growing),
         sizes_(believed, correction) {}
 
-  /// Of the texts that are made from now on.
+  /// Sets the seed of the texts that are made from now on.
   void set_seed(std::uint32_t seed) { seed_ = seed; }
   void add(int count, const ToldDraft::Kind& kind, Grown grown = Grown::trees) {
     for (int i = 0; i < count; ++i) texts_.push_back(make(kind, grown));
@@ -151,14 +151,14 @@ class SharedMachine {
     return tokens / seconds;
   }
   /// Plain decoding's seconds over those of this many texts of so many tokens, side by side, that
-  /// have gone through the target. `outlook`: says when drafts begin; null: all at once.
+  /// have gone through the target. `draft_start`: says when drafts begin; null: all at once.
   double answers(int count, const ToldDraft::Kind& kind, int prompt, int tokens,
-                 DraftOutlook* outlook) {
-    outlook_ = outlook;
+                 DraftStartPolicy* draft_start) {
+    draft_start_ = draft_start;
     texts_.clear();
     add(count, kind);
     for (auto& text : texts_) {
-      text->begin = DraftOutlook::Begin::later;
+      text->begin = DraftStartPolicy::Begin::later;
       text->missing = prompt;
       text->left = tokens;
     }
@@ -169,7 +169,7 @@ class SharedMachine {
       for (auto& text : texts_) text->left -= 1 + static_cast<int>(text->path.size());
       std::erase_if(texts_, [](const auto& text) { return text->left <= 0; });
     }
-    outlook_ = nullptr;
+    draft_start_ = nullptr;
     return plainly / seconds;
   }
   double plain() const {
@@ -179,39 +179,39 @@ class SharedMachine {
   }
 
  private:
-  static constexpr int scout_rows = 32;
+  static constexpr int probe_rows = 32;
 
   double begin_drafts() {
-    DraftOutlook::Batch batch;
+    DraftStartPolicy::Batch batch;
     batch.step = step_;
     for (const auto& text : texts_) {
       ++batch.texts;
       batch.kv_tokens += length;
       batch.tokens_left += text->left;
       batch.missing_rows += text->missing;
-      if (text->begin == DraftOutlook::Begin::as_scout) ++batch.scouts;
+      if (text->begin == DraftStartPolicy::Begin::as_probe) ++batch.probes;
     }
     int rows = 0;
     for (auto& text : texts_) {
-      if (text->begin != DraftOutlook::Begin::later) continue;
-      text->begin = DraftOutlook::Begin::now;
-      if (outlook_ != nullptr) {
+      if (text->begin != DraftStartPolicy::Begin::later) continue;
+      text->begin = DraftStartPolicy::Begin::now;
+      if (draft_start_ != nullptr) {
         text->begin =
-            outlook_->decide(batch,
-                             {text->left, static_cast<double>(text->missing),
-                              text->scouted > 0 ? 0 : std::min(scout_rows, text->missing)},
-                             believed_, correction_);
+            draft_start_->decide(batch,
+                                 {text->left, static_cast<double>(text->missing),
+                                  text->probed > 0 ? 0 : std::min(probe_rows, text->missing)},
+                                 believed_, correction_);
       }
-      if (text->begin == DraftOutlook::Begin::later) continue;
-      const bool scout = text->begin == DraftOutlook::Begin::as_scout;
-      if (scout) {
-        ++batch.scouts;
-        text->scouted = 1;
+      if (text->begin == DraftStartPolicy::Begin::later) continue;
+      const bool probe = text->begin == DraftStartPolicy::Begin::as_probe;
+      if (probe) {
+        ++batch.probes;
+        text->probed = 1;
       }
-      rows += scout ? std::min(scout_rows, text->missing) : text->missing;
+      rows += probe ? std::min(probe_rows, text->missing) : text->missing;
       text->missing = 0;
     }
-    return rows == 0 ? 0.0 : DraftOutlook::prefill_seconds(truth_, rows, length);
+    return rows == 0 ? 0.0 : DraftStartPolicy::prefill_seconds(truth_, rows, length);
   }
 
   /// The draft's passes over all trees.
@@ -220,10 +220,10 @@ class SharedMachine {
     void evaluate(std::span<const GrowingText> growing) override {
       std::int32_t& all = rows.emplace_back(0);
       for (std::size_t i = 0; i < growing.size(); ++i) {
-        const std::span<const std::int32_t> wanted = growing[i].wanted();
-        if (wanted.empty()) continue;
-        texts[i]->draft.evaluate(growing[i].policy.growth().arena, wanted);
-        all += static_cast<std::int32_t>(wanted.size());
+        const std::span<const std::int32_t> frontier = growing[i].frontier();
+        if (frontier.empty()) continue;
+        texts[i]->draft.evaluate(growing[i].policy.growth().candidates, frontier);
+        all += static_cast<std::int32_t>(frontier.size());
         ++texts[i]->passes;
       }
     }
@@ -231,7 +231,9 @@ class SharedMachine {
     std::vector<std::int32_t> rows;  ///< by pass
   };
 
-  static bool begun(const SharingText& text) { return text.begin != DraftOutlook::Begin::later; }
+  static bool begun(const SharingText& text) {
+    return text.begin != DraftStartPolicy::Begin::later;
+  }
 
   double step() {
     StepPrices::Step step;
@@ -245,7 +247,7 @@ class SharedMachine {
       growing.push_back({text.policy, text.draft, limits, text.tree, nullptr});
       passes.texts.push_back(&text);
     };
-    std::vector<JointSizes::Text> joint;
+    std::vector<BatchSizer::Text> joint;
     for (auto& text : texts_) {
       text->tree.reset(0);
       text->path.clear();
@@ -257,12 +259,12 @@ class SharedMachine {
         continue;
       }
       text->size.expect(acceptance().acceptance());
-      JointSizes::Text& joined = joint.emplace_back();
+      BatchSizer::Text& joined = joint.emplace_back();
       joined.size = &text->size;
-      joined.outlook = text->policy.outlook({});
+      joined.prior = text->policy.prior({});
       joined.tokens_left = text->left;
       joined.apart = growing_ == Growing::apart;
-      joined.scouts = text->begin == DraftOutlook::Begin::as_scout;
+      joined.probes = text->begin == DraftStartPolicy::Begin::as_probe;
     }
     if (step.texts > 1) sizes_.begin(step, joint, most_rows - step.texts);
     auto joined = joint.begin();
@@ -270,7 +272,7 @@ class SharedMachine {
       if (joint.empty() || !begun(*text)) continue;
       GrowthLimits limits;
       if (!joined->apart) limits.common = &sizes_.growth();
-      limits.worth = joined->apart ? 1.0 : joined->outlook.worth;
+      limits.weight = joined->apart ? 1.0 : joined->prior.weight;
       if (joined++->speculates) grows(*text, limits);
     }
     grow_trees(growing, passes, &sizes_.growth());
@@ -300,7 +302,9 @@ class SharedMachine {
     return took.verify + took.draft + took.drawing;
   }
 
-  DraftOutlook& acceptance() { return outlook_ != nullptr ? *outlook_ : own_outlook_; }
+  DraftStartPolicy& acceptance() {
+    return draft_start_ != nullptr ? *draft_start_ : own_draft_start_;
+  }
 
   void learn(SharingText& text, const StepWork& work) {
     double won = 0.0, cost = 1.0;
@@ -312,13 +316,14 @@ class SharedMachine {
       text.size.record_plain();
     }
     text.draft.forget();
-    if (outlook_ == nullptr) return;
-    if (!begun(text)) outlook_->record_put_off(work.texts);
-    if (text.begin == DraftOutlook::Begin::now) outlook_->record_gain(work.texts, won, cost);
-    const bool scouts = text.begin == DraftOutlook::Begin::as_scout;
-    if (scouts && text.speculates) ++text.scouted;
-    if (scouts && (text.size.waits() || text.scouted > SizingConstants::known_steps)) {
-      text.begin = DraftOutlook::Begin::later;
+    if (draft_start_ == nullptr) return;
+    if (!begun(text)) draft_start_->record_put_off(work.texts);
+    if (text.begin == DraftStartPolicy::Begin::now)
+      draft_start_->record_gain(work.texts, won, cost);
+    const bool probes = text.begin == DraftStartPolicy::Begin::as_probe;
+    if (probes && text.speculates) ++text.probed;
+    if (probes && (text.size.waits() || text.probed > SizingConstants::known_steps)) {
+      text.begin = DraftStartPolicy::Begin::later;
       text.missing = 1;
     }
   }
@@ -327,9 +332,9 @@ class SharedMachine {
   const CostTable& believed_;
   CostCorrection* correction_;
   Growing growing_;
-  JointSizes sizes_;
-  DraftOutlook own_outlook_{ChildDraw::sampled};
-  DraftOutlook* outlook_ = nullptr;
+  BatchSizer sizes_;
+  DraftStartPolicy own_draft_start_{AcceptanceRule::rejection};
+  DraftStartPolicy* draft_start_ = nullptr;
   std::vector<std::unique_ptr<SharingText>> texts_;
   std::int64_t step_ = 0;
   std::uint32_t seed_ = 0;

@@ -67,7 +67,7 @@ TEST(Bootstrap, IntervalsCoverTheTruth) {
   EXPECT_LT(covered_by_texts, static_cast<int>(samples * 0.7));
 }
 
-// Of a mean of normal values Student's interval is exact, and the expanded one comes close to it.
+// For a mean of normal values Student's interval is exact, and the expanded one comes close to it.
 TEST(Bootstrap, OfFewNormalValuesItIsStudents) {
   std::mt19937_64 random(5);
   std::normal_distribution<double> normal(1.0, 2.0);

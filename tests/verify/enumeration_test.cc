@@ -95,7 +95,7 @@ TEST(Enumeration, ChildrenAreSampledWithoutReplacement) {
     tree.reset(0);
     std::map<std::vector<TokenId>, double> law;
     enumeration.each([&] {
-      drawer.begin({}, ChildDraw::sampled);
+      drawer.begin({}, AcceptanceRule::rejection);
       std::copy(row.begin(), row.end(), drawer.prepare(0).begin());
       drawer.ready(0);
       std::vector<TokenId> tokens;

@@ -14,10 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "drafting/batch_growth.h"
 #include "drafting/calibration.h"
-#include "drafting/common_growth.h"
 #include "drafting/specinfer.h"
-#include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "verify/rejection-inl.h"
 
@@ -44,7 +43,7 @@ enum class Fault {
 
 struct JointError {
   double of_text = 0.0;  ///< the larger of both texts' errors
-  /// Of both texts' first two tokens, the largest difference of a probability from the product.
+  /// Over both texts' first two tokens, the largest difference of a probability from the product.
   double independence = 0.0;
   double total = 0.0;
   std::int64_t paths = 0;
@@ -61,13 +60,14 @@ struct OneText {
 // Where texts grow together: with so many nodes in all, what the first text's tokens are worth, and
 // how finely growth sees the numbers that will judge.
 struct Together {
-  CommonGrowth& growth;
+  BatchGrowth& growth;
   std::int32_t most;
-  double worth;
+  double weight;
   std::int32_t cells;
 };
 
-// Of both trees as many nodes as fit, the likeliest first: by their tokens, which have been seen.
+// Keeps as many nodes of both trees as fit, the likeliest first: by their tokens, which have been
+// seen.
 void cut(TokenTree (&trees)[2], std::int32_t most) {
   std::vector<double> probs;
   for (const TokenTree& tree : trees) {
@@ -75,7 +75,6 @@ void cut(TokenTree (&trees)[2], std::int32_t most) {
   }
   const auto kept = std::min(probs.size(), static_cast<std::size_t>(most) - 1);
   std::sort(probs.begin(), probs.end(), std::greater<>());
-  TreePart part;
   for (TokenTree& tree : trees) {
     std::vector<std::int32_t> nodes;
     for (std::int32_t node = 1; node < tree.nodes(); ++node) {
@@ -86,7 +85,7 @@ void cut(TokenTree (&trees)[2], std::int32_t most) {
       if (has_parent && kept > 0 && prob >= probs[kept - 1]) nodes.push_back(node);
     }
     const TokenTree all = tree;
-    part.copy(all, nodes, tree);
+    tree.assign_part(all, nodes);
   }
 }
 
@@ -116,7 +115,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
   const OneText texts[2] = {first, second};
   Enumeration enumeration;
   const EnumeratedDecisions decide(enumeration);
-  RejectionRule<EnumeratedDecisions> rule(decide);
+  RejectionVerifier<EnumeratedDecisions> rule(decide);
   const TokenPath nothing;
   const auto vocab_of = [&](std::size_t t) {
     return static_cast<std::int64_t>(texts[t].pair.target.vocab());
@@ -132,7 +131,7 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
     explicit BothDrafts(testing::DraftAfter<Drawer>* drafts) : drafts_(drafts) {}
     void evaluate(std::span<const GrowingText> growing) override {
       for (std::size_t t = 0; t < growing.size(); ++t) {
-        drafts_[t].evaluate(growing[t].policy.growth().arena, growing[t].wanted());
+        drafts_[t].evaluate(growing[t].policy.growth().candidates, growing[t].frontier());
       }
     }
 
@@ -151,12 +150,12 @@ JointError joint_error(OneText first, OneText second, Fault fault = Fault::none,
     if (together != nullptr) together->growth.begin(together->most);
     for (std::size_t t = 0; t < 2; ++t) {
       trees[t].reset(0);
-      drawers[t].begin(keys[t], ChildDraw::sampled);
+      drawers[t].begin(keys[t], AcceptanceRule::rejection);
       GrowthLimits limits;
       limits.max_size = texts[t].size;
       if (together != nullptr) {
         limits.common = &together->growth;
-        limits.worth = t == 0 ? together->worth : 1.0;
+        limits.weight = t == 0 ? together->weight : 1.0;
       }
       growing.push_back({texts[t].policy, drafts[t], limits, trees[t], nullptr});
     }
@@ -319,7 +318,7 @@ AcceptanceCalibration heeding_shares() {
 
 struct CommonCase {
   const CommonPrices prices;
-  CommonGrowth growth{prices};
+  BatchGrowth growth{prices};
   const AcceptanceCalibration by_number = heeding_numbers(), by_share = heeding_shares();
   const std::unique_ptr<DraftPolicy> tree = make_dyspec_policy({&by_number, &prices}),
                                      other = make_dyspec_policy({&by_number, &prices}),
@@ -328,7 +327,7 @@ struct CommonCase {
 };
 
 // src/sizing/README.md has the proof.
-TEST(CommonGrowthLaw, IsTheProductOfTheTargets) {
+TEST(BatchGrowthLaw, IsTheProductOfTheTargets) {
   CommonCase common;
   auto cold = small_pairs({0.6}), warm = small_pairs({1.3});
   std::int64_t paths = 0;
@@ -360,15 +359,15 @@ TEST(CommonGrowthLaw, IsTheProductOfTheTargets) {
   std::cout << paths << " paths, off by at most " << worst << "\n";
 }
 
-TEST(CommonGrowthLaw, FaultsAreNoticed) {
+TEST(BatchGrowthLaw, FaultsAreNoticed) {
   CommonCase common;
   auto cold = small_pairs({0.6}), warm = small_pairs({1.3});
   for (const Fault fault : {Fault::one_stream, Fault::dropped_at_the_cut}) {
     double found = 0.0;
     for (std::size_t p = 0; p < cold.size(); ++p) {
       for (const std::int32_t most : {3, 4, 5}) {
-        for (const double worth : {1.3, 2.5}) {
-          const Together together{common.growth, most, worth, 2};
+        for (const double weight : {1.3, 2.5}) {
+          const Together together{common.growth, most, weight, 2};
           if (cold[p].target.vocab() > 3) continue;
           const JointError error = joint_error({cold[p], *common.tree, 3},
                                                {warm[p], *common.other, 3}, fault, &together);

@@ -60,7 +60,7 @@ class BucketPrices final : public GrowthEconomics {
 // breadth and depth.
 const AcceptanceCalibration& learned() {
   static const AcceptanceCalibration calibration = [] {
-    AcceptanceCalibration of(ChildDraw::sampled);
+    AcceptanceCalibration of(AcceptanceRule::rejection);
     std::mt19937_64 random(3);
     const auto unit = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };
     for (int i = 0; i < 400; ++i) {
@@ -137,10 +137,10 @@ LawError rejection_error(ExactPair& pair, const Grown& grown, std::int32_t steps
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
   BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, decide, grown.cells);
-  RejectionRule<EnumeratedDecisions> rule(decide);
+  RejectionVerifier<EnumeratedDecisions> rule(decide);
   return testing::law_error(
       enumeration, pair, drawer,
-      {*grown.policy, rule, grown.limits, ChildDraw::sampled, steps, learning});
+      {*grown.policy, rule, grown.limits, AcceptanceRule::rejection, steps, learning});
 }
 
 class Summary {
@@ -370,13 +370,14 @@ TEST(Losslessness, GreedyForEveryPairAndPolicy) {
   Summary summary;
   auto pairs = testing::exact_pairs({0.0}, {1.0});
   const auto all = growths();
-  const auto rule = make_greedy_rule();
+  const auto rule = make_greedy_verifier();
   for (ExactPair& pair : pairs) {
     if (!pair.by_parameters) continue;
     const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
     for (const Grown& grown : all) {
       if (grown.cells > 0) continue;  // any tree is exact
-      for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+      for (const AcceptanceRule draw :
+           {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
         Enumeration enumeration;
         NoiseCache noise(vocab);
         BasicChildDrawer<EnumeratedDecisions> drawer(vocab, noise, EnumeratedDecisions(enumeration),

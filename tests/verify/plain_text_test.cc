@@ -27,7 +27,7 @@
 #include "reference/statistics.h"
 #include "reference/tabular_model.h"
 #include "reference/wrapped_policy.h"
-#include "verify/children.h"
+#include "verify/follow.h"
 
 namespace coppice::plain_text_test {
 namespace {
@@ -53,9 +53,9 @@ class ValidatingPolicy final : public testing::WrappedPolicy {
 };
 
 // Judges as `rule` does and teaches the calibration, as the engine does after every step.
-class TeachingRule final : public AcceptanceRule {
+class TeachingVerifier final : public Verifier {
  public:
-  TeachingRule(AcceptanceRule& rule, AcceptanceCalibration& calibration)
+  TeachingVerifier(Verifier& rule, AcceptanceCalibration& calibration)
       : rule_(rule), calibration_(calibration) {}
   std::string name() const override { return rule_.name(); }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
@@ -65,7 +65,7 @@ class TeachingRule final : public AcceptanceRule {
   }
 
  private:
-  AcceptanceRule& rule_;
+  Verifier& rule_;
   AcceptanceCalibration& calibration_;
 };
 
@@ -80,7 +80,7 @@ class FixedPrices final : public GrowthEconomics {
 // A policy under one way of drawing; it may look at what a text has taught.
 struct Grown {
   std::string name;
-  std::function<std::unique_ptr<DraftPolicy>(const AcceptanceCalibration&, ChildDraw)> make;
+  std::function<std::unique_ptr<DraftPolicy>(const AcceptanceCalibration&, AcceptanceRule)> make;
   testing::LimitsRule limits;
 };
 
@@ -89,54 +89,54 @@ std::vector<Grown> growths() {
   std::vector<Grown> all;
   const auto add = [&](const std::string& name, auto make, testing::LimitsRule limits) {
     all.push_back({name,
-                   [make](const AcceptanceCalibration& learned, ChildDraw draw) {
+                   [make](const AcceptanceCalibration& learned, AcceptanceRule draw) {
                      return std::unique_ptr<DraftPolicy>(make(learned, draw));
                    },
                    std::move(limits)});
   };
   using Learned = const AcceptanceCalibration&;
-  const auto dyspec = [](Learned, ChildDraw) { return make_dyspec_policy(); };
+  const auto dyspec = [](Learned, AcceptanceRule) { return make_dyspec_policy(); };
   add("dyspec 9", dyspec, fixed(9));
   add("dyspec 6, depth 2", dyspec, fixed(6, 2));
   add("threshold 0.05", dyspec, fixed(12, 9, 0.05));
   add(
-      "chain 3", [](Learned, ChildDraw) { return make_chain_policy(); }, fixed(3));
+      "chain 3", [](Learned, AcceptanceRule) { return make_chain_policy(); }, fixed(3));
   add(
       "specinfer <2,2>",
-      [](Learned, ChildDraw) {
+      [](Learned, AcceptanceRule) {
         return make_specinfer_policy({2, 2});
       },
       fixed(99));
   add(
       "static 7",
-      [](Learned, ChildDraw) {
+      [](Learned, AcceptanceRule) {
         return make_static_policy(
             TreeShape(std::vector<RankPath>{{0}, {1}, {0, 0}, {0, 1}, {2}, {1, 0}, {0, 0, 0}}));
       },
       fixed(64));
   add(
       "sequoia 9",
-      [](Learned, ChildDraw) {
+      [](Learned, AcceptanceRule) {
         return make_sequoia_policy(plan_sequoia(std::vector<double>{0.25, 0.4, 0.2}, {9, 3, 3}));
       },
       fixed(64));
   add(
       "calibrated 7",
-      [](Learned learned, ChildDraw draw) {
-        return make_dyspec_policy({&learned, nullptr, draw != ChildDraw::sampled});
+      [](Learned learned, AcceptanceRule draw) {
+        return make_dyspec_policy({&learned, nullptr, draw != AcceptanceRule::rejection});
       },
       fixed(7));
   add(
       "dyspec auto, looking at children if it may",
-      [](Learned learned, ChildDraw draw) {
-        return make_dyspec_policy({&learned, &prices, draw != ChildDraw::sampled});
+      [](Learned learned, AcceptanceRule draw) {
+        return make_dyspec_policy({&learned, &prices, draw != AcceptanceRule::rejection});
       },
       fixed(12));
   for (const std::int32_t size : {4, 12}) {
     add(
         "expand-rerank " + std::to_string(size),
-        [](Learned, ChildDraw draw) -> std::unique_ptr<DraftPolicy> {
-          if (draw == ChildDraw::sampled) return make_chain_policy();  // it refuses those
+        [](Learned, AcceptanceRule draw) -> std::unique_ptr<DraftPolicy> {
+          if (draw == AcceptanceRule::rejection) return make_chain_policy();  // it refuses those
           return make_expand_rerank_policy({3, 4}, draw);
         },
         fixed(size));
@@ -158,7 +158,7 @@ TEST(PlainText, IsRepeatedTokenForToken) {
   for (const ModelPair& pair : testing::model_pairs()) {
     for (const bool greedy : {false, true}) {
       const auto rule_for = [&](TabularGenerator& generator) {
-        return greedy ? make_greedy_rule() : make_coupled_rule(generator.noise());
+        return greedy ? make_greedy_verifier() : make_coupled_verifier(generator.noise());
       };
       Setting plain;
       plain.target_params = {greedy ? 0.0 : 0.8};
@@ -171,16 +171,17 @@ TEST(PlainText, IsRepeatedTokenForToken) {
         expected.push_back(reference.generate(*none, *plain_rule, 5, sequence, length));
       }
       for (const Grown& grown : growths()) {
-        for (const ChildDraw draw : {ChildDraw::sampled, ChildDraw::top, ChildDraw::coupled}) {
+        for (const AcceptanceRule draw :
+             {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
           Setting setting = plain;
           setting.limits = grown.limits;
           setting.draw = draw;
           // Any tree is exact here, another draft temperature and filters included.
-          if (draw == ChildDraw::top) setting.draft_params = {1.7, 3};
+          if (draw == AcceptanceRule::greedy) setting.draft_params = {1.7, 3};
           TabularGenerator generator(pair, setting);
           const auto rule = rule_for(generator);
           AcceptanceCalibration calibration;
-          TeachingRule teaching(*rule, calibration);
+          TeachingVerifier teaching(*rule, calibration);
           ValidatingPolicy policy(grown.make(calibration, draw), pair.target.vocab);
           for (std::uint64_t sequence = 0; sequence < expected.size(); ++sequence) {
             ASSERT_EQ(generator.generate(policy, teaching, 5, sequence, length), expected[sequence])
@@ -204,9 +205,9 @@ int misfits(std::int64_t texts, const MakeRule& make_rule) {
     Setting setting;
     setting.target_params = setting.draft_params = {0.9};
     setting.limits = fixed(5);
-    setting.draw = ChildDraw::coupled;
+    setting.draw = AcceptanceRule::coupled;
     TabularGenerator generator(pair, setting);
-    const std::unique_ptr<AcceptanceRule> rule = make_rule(generator);
+    const std::unique_ptr<Verifier> rule = make_rule(generator);
     const Fit fit = testing::compare(generator.count_threes(*policy, *rule, ++seed, texts),
                                      testing::law_of_three(pair.target, setting.target_params));
     if (fit.fits) continue;
@@ -217,32 +218,32 @@ int misfits(std::int64_t texts, const MakeRule& make_rule) {
 }
 
 TEST(CoupledLaw, IsTheTargets) {
-  EXPECT_EQ(misfits(10000, [](auto& of) { return make_coupled_rule(of.noise()); }), 0);
+  EXPECT_EQ(misfits(10000, [](auto& of) { return make_coupled_verifier(of.noise()); }), 0);
 }
 
 // The rule with one fault: all positions of a step share the noise of the first.
-class OneNoiseRule final : public AcceptanceRule {
+class OneNoiseVerifier final : public Verifier {
  public:
-  explicit OneNoiseRule(NoiseCache& noise) : noise_(noise) {}
+  explicit OneNoiseVerifier(NoiseCache& noise) : noise_(noise) {}
   std::string name() const override { return "coupled, one noise for all positions of a step"; }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable&,
              const StepKey& key, Verdict& verdict) override {
     follow(
-        tree, links_,
+        tree,
         [&](std::int32_t node) {
           return argmax_product(target.distribution(node),
-                                noise_.row(key.seed, key.sequence, key.position));
+                                noise_.row(key.seed, key.sequence, key.noise_position(0)));
         },
         verdict);
   }
 
  private:
   NoiseCache& noise_;
-  ChildLinks links_;
 };
 
 TEST(CoupledLaw, OneNoiseForAllPositionsIsCaught) {
-  EXPECT_GT(misfits(5000, [](auto& of) { return std::make_unique<OneNoiseRule>(of.noise()); }), 0);
+  EXPECT_GT(misfits(5000, [](auto& of) { return std::make_unique<OneNoiseVerifier>(of.noise()); }),
+            0);
 }
 
 }  // namespace

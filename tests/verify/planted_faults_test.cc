@@ -18,7 +18,6 @@
 #include "drafting/sequoia.h"
 #include "drafting/specinfer.h"
 #include "drafting/static_tree.h"
-#include "drafting/tree_part.h"
 #include "reference/exact_law.h"
 #include "reference/faulty_policies.h"
 #include "reference/oracle.h"
@@ -42,7 +41,7 @@ struct Planted {
   DrawingFault drawing = DrawingFault::none;
   std::int32_t size = 4;
   std::int32_t steps = 1;
-  ChildDraw draw = ChildDraw::sampled;
+  AcceptanceRule draw = AcceptanceRule::rejection;
   std::int32_t cells = 0;  // how finely growth sees the numbers that judge
   std::function<std::unique_ptr<testing::Learning>(const EnumeratedDecisions&)> learning = {};
   std::function<std::unique_ptr<Proposer>(std::size_t vocab, const EnumeratedDecisions&)> proposer =
@@ -56,9 +55,9 @@ LawError error_of(ExactPair& pair, const Planted& setup) {
   const auto vocab = static_cast<std::int64_t>(pair.target.vocab());
   NoiseCache noise(vocab);
   FaultyChildDrawer<EnumeratedDecisions> drawer(vocab, noise, setup.drawing, decide, setup.cells);
-  const std::unique_ptr<AcceptanceRule> rule =
-      setup.judging ? make_faulty_rejection_rule(*setup.judging, decide)
-                    : std::make_unique<RejectionRule<EnumeratedDecisions>>(decide);
+  const std::unique_ptr<Verifier> rule =
+      setup.judging ? make_faulty_rejection_verifier(*setup.judging, decide)
+                    : std::make_unique<RejectionVerifier<EnumeratedDecisions>>(decide);
   const auto learning = setup.learning ? setup.learning(decide) : nullptr;
   const auto proposer = setup.proposer ? setup.proposer(pair.target.vocab(), decide) : nullptr;
   testing::LimitsRule limits = testing::fixed(setup.size, setup.depth);
@@ -94,8 +93,9 @@ LawError expect_caught(const std::string& fault, const Planted& setup) {
     const AcceptanceCalibration calibration = heeding_numbers();
     const bool calibrated = setup.cells > 0 || setup.proposer;
     const auto correct_policy = make_dyspec_policy({calibrated ? &calibration : nullptr});
-    Planted without{*correct_policy, std::nullopt,       DrawingFault::none, setup.size,
-                    setup.steps,     ChildDraw::sampled, setup.cells};
+    Planted without{*correct_policy, std::nullopt, DrawingFault::none,
+                    setup.size,      setup.steps,  AcceptanceRule::rejection,
+                    setup.cells};
     without.depth = setup.depth;
     if (setup.proposer) {
       without.proposer = [](std::size_t vocab, const EnumeratedDecisions&) {
@@ -116,7 +116,7 @@ class JudgingFaults : public ::testing::TestWithParam<JudgingFault> {};
 TEST_P(JudgingFaults, IsCaught) {
   const auto policy = make_dyspec_policy();
   const LawError found =
-      expect_caught(make_faulty_rejection_rule(GetParam())->name(), {*policy, GetParam()});
+      expect_caught(make_faulty_rejection_verifier(GetParam())->name(), {*policy, GetParam()});
   EXPECT_EQ(found.address_shared, GetParam() == JudgingFault::siblings_share_uniform ||
                                       GetParam() == JudgingFault::residual_shares_draft_noise);
 }
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(All, JudgingFaults,
                                            JudgingFault::sibling_order_lost,
                                            JudgingFault::declared_is_not_sampled),
                          [](const auto& of) {
-                           std::string name = make_faulty_rejection_rule(of.param)->name();
+                           std::string name = make_faulty_rejection_verifier(of.param)->name();
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
@@ -149,7 +149,7 @@ TEST_P(ProposalFaults, IsCaught) {
   Planted setup{*policy, GetParam()};
   setup.proposer = table_proposer;
   setup.depth = 2;  // so that proposed children have siblings
-  expect_caught(make_faulty_rejection_rule(GetParam())->name(), setup);
+  expect_caught(make_faulty_rejection_verifier(GetParam())->name(), setup);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProposalFaults,
@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(All, ProposalFaults,
                                            JudgingFault::siblings_share_uniform,
                                            JudgingFault::sibling_order_lost),
                          [](const auto& of) {
-                           std::string name = make_faulty_rejection_rule(of.param)->name();
+                           std::string name = make_faulty_rejection_verifier(of.param)->name();
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });
@@ -170,20 +170,15 @@ class Clairvoyant final : public Proposer {
   Clairvoyant(std::size_t vocab, EnumeratedDecisions decide)
       : proposer_(vocab, 2, 2), decide_(std::move(decide)) {}
   void begin() override {}
-  std::optional<Proposal> next(const TokenTree& arena, std::int32_t node, TokenId but) override {
-    std::vector<std::int32_t> ranks;
-    for (std::int32_t n = node; n > 0; n = arena.parent[static_cast<std::size_t>(n)]) {
-      ranks.push_back(arena.rank[static_cast<std::size_t>(n)]);
-    }
-    std::uint64_t key = root_node_key;
-    for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
-      key = EnumeratedDecisions::child_key(key, *rank);
-    }
-    const auto children = std::count(arena.parent.begin(), arena.parent.end(), node);
-    const RandomAddress at{
-        RandomStream::accept, {1, 2, 0, 2}, key, static_cast<std::uint64_t>(children)};
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override {
+    const auto children = std::count(candidates.parent.begin(), candidates.parent.end(), node);
+    const RandomAddress at{RandomStream::accept,
+                           {1, 2, 0, 2},
+                           candidates.key[static_cast<std::size_t>(node)],
+                           static_cast<std::uint64_t>(children)};
     if (!decide_.look(at, [](double u) { return u > 0.5; })) return std::nullopt;
-    return proposer_.next(arena, node, but);
+    return proposer_.next(candidates, node, but);
   }
 
  private:
@@ -221,13 +216,14 @@ TEST(ProposalFaults, DraftIsNotTold) {
     class Deaf final : public DraftSource {
      public:
       explicit Deaf(DraftSource& source) : source_(source) {}
-      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+      std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                       std::int32_t rank) override {
         std::int32_t drawn = rank;
-        for (std::size_t n = 1; n < arena.token.size(); ++n) {
-          if (arena.parent[n] == node && arena.is_certain(static_cast<std::int32_t>(n))) --drawn;
+        for (std::size_t n = 1; n < candidates.token.size(); ++n) {
+          if (candidates.parent[n] == node && candidates.is_certain(static_cast<std::int32_t>(n)))
+            --drawn;
         }
-        return source_.child(arena, node, drawn);
+        return source_.child(candidates, node, drawn);
       }
       double expected_share(std::int32_t node) override { return source_.expected_share(node); }
 
@@ -299,17 +295,17 @@ TEST(PolicyFaults, AutomaticSizeThatLooksAtChildren) {
 TEST(PolicyFaults, LooksAtALaterSiblingsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const auto policy = make_dyspec_policy({&calibration});
-  expect_caught(
-      "the number of the next sibling is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+  expect_caught("the number of the next sibling is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1,
+                 AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, LooksAtAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const auto policy = make_dyspec_policy({&calibration});
-  expect_caught(
-      "the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Learns between steps, as it should, or before a step from the number that will judge the second
@@ -319,7 +315,7 @@ class LearnsFromNumbers final : public testing::Learning {
   LearnsFromNumbers(AcceptanceCalibration& calibration, bool too_early,
                     const EnumeratedDecisions& decide)
       : calibration_(calibration), too_early_(too_early), decide_(decide) {}
-  void begin_text() override { calibration_ = AcceptanceCalibration(ChildDraw::sampled); }
+  void begin_text() override { calibration_ = AcceptanceCalibration(AcceptanceRule::rejection); }
   void begin_step(const StepKey& key) override {
     if (!too_early_) return;
     const bool accepted = decide_.look({RandomStream::accept, key, root_node_key, 1},
@@ -339,7 +335,7 @@ class LearnsFromNumbers final : public testing::Learning {
 
 Planted two_learning_steps(DraftPolicy& policy, AcceptanceCalibration& calibration,
                            bool too_early) {
-  Planted setup{policy, std::nullopt, DrawingFault::none, 2, 2, ChildDraw::sampled, 2};
+  Planted setup{policy, std::nullopt, DrawingFault::none, 2, 2, AcceptanceRule::rejection, 2};
   setup.learning = [&calibration, too_early](const EnumeratedDecisions& decide) {
     return std::make_unique<LearnsFromNumbers>(calibration, too_early, decide);
   };
@@ -367,9 +363,9 @@ class KeepsHopefulChildren final : public testing::WrappedPolicy {
     class Hopeful final : public DraftSource {
      public:
       explicit Hopeful(DraftSource& source) : source_(source) {}
-      std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+      std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                       std::int32_t rank) override {
-        const auto drawn = source_.child(arena, node, rank);
+        const auto drawn = source_.child(candidates, node, rank);
         return drawn && drawn->uniform > 0.5f ? std::nullopt : drawn;
       }
 
@@ -393,16 +389,16 @@ TEST(PolicyFaults, AChainsTokensOwnNumber) {
   const ChainPrices prices;
   KeepsHopefulChildren policy(make_chain_policy({&calibration, &prices}));
   expect_caught("chain: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, AChainLooksAtAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const ChainPrices prices;
   const auto policy = make_chain_policy({&calibration, &prices});
-  expect_caught(
-      "chain: the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("chain: the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Under which trees by costs hang on the numbers: nodes in pairs, passes cheap.
@@ -418,25 +414,25 @@ TEST(PolicyFaults, ByCostsATokensOwnNumber) {
   const PairPrices prices;
   KeepsHopefulChildren policy(make_dyspec_policy({&calibration, &prices}));
   expect_caught("by costs: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, ByCostsALaterSiblingsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
-  expect_caught(
-      "by costs: the number of the next sibling is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1, ChildDraw::sampled, 2});
+  expect_caught("by costs: the number of the next sibling is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_sibling, 3, 1,
+                 AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, ByCostsAnotherStepsNumber) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
-  expect_caught(
-      "by costs: the number of the next step is seen",
-      {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2, ChildDraw::sampled, 2});
+  expect_caught("by costs: the number of the next step is seen",
+                {*policy, std::nullopt, DrawingFault::looks_at_next_step, 2, 2,
+                 AcceptanceRule::rejection, 2});
 }
 
 // Gives the last row back if its token is nearly lost: what a step could save that may drop.
@@ -450,11 +446,10 @@ class DropsTheLastRow final : public testing::WrappedPolicy {
     std::vector<std::int32_t> kept;
     for (std::int32_t node = 1; node < whole.nodes(); ++node) kept.push_back(node);
     if (!kept.empty() && whole.uniform.back() > 0.5f) kept.pop_back();
-    part_.copy(whole, kept, tree);
+    tree.assign_part(whole, kept);
   }
 
  private:
-  TreePart part_;
 };
 
 TEST(PolicyFaults, ByCostsATokenThatIsDropped) {
@@ -462,22 +457,22 @@ TEST(PolicyFaults, ByCostsATokenThatIsDropped) {
   const PairPrices prices;
   DropsTheLastRow policy(make_dyspec_policy({&calibration, &prices}));
   expect_caught("by costs: " + policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 TEST(PolicyFaults, AChildsOwnNumber) {
   KeepsHopefulChildren policy(make_dyspec_policy());
   expect_caught(policy.name(),
-                {policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::sampled, 2});
+                {policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::rejection, 2});
 }
 
 // Why the factory refuses sampled rejection. (It is told another way of drawing here.)
 TEST(PolicyFaults, ExpandRerankUnderRejection) {
-  const auto policy = make_expand_rerank_policy({2, 2}, ChildDraw::top);
+  const auto policy = make_expand_rerank_policy({2, 2}, AcceptanceRule::greedy);
   expect_caught("expand-rerank of sampled children",
                 {*policy, std::nullopt, DrawingFault::none, 3});
   expect_caught("expand-rerank of top children",
-                {*policy, std::nullopt, DrawingFault::none, 3, 1, ChildDraw::top});
+                {*policy, std::nullopt, DrawingFault::none, 3, 1, AcceptanceRule::greedy});
 }
 
 // Draws one child more of every node and leaves out the least probable of them: post-hoc
@@ -495,12 +490,12 @@ class PrunedSpecinfer final : public testing::WrappedPolicy {
   class Pruning final : public DraftSource {
    public:
     explicit Pruning(DraftSource& source) : source_(source) {}
-    std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+    std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                     std::int32_t rank) override {
       std::vector<DrawnChild>& children = children_[node];
       if (rank == 0) {
         for (std::int32_t i = 0; i < 3; ++i) {
-          const auto drawn = source_.child(arena, node, i);
+          const auto drawn = source_.child(candidates, node, i);
           if (!drawn) break;
           children.push_back(*drawn);
         }
@@ -534,12 +529,12 @@ TEST(PolicyFaults, OracleUnderRejection) {
     void begin(const GrowthLimits& limits, TokenId root) override {
       DraftPolicy::begin(limits, root);
       // By what the draft knows; the target's own rows would do as much harm.
-      arena_ = oracle_tree(root, limits, [&](std::span<const TokenId> path) {
+      candidates_ = oracle_tree(root, limits, [&](std::span<const TokenId> path) {
         return std::span<const float>(rows_->after({path.begin(), path.end()}));
       });
     }
     void take(DraftSource&) override {
-      if (++wanted_[0] == arena_.nodes()) wanted_.clear();
+      if (++frontier_[0] == candidates_.nodes()) frontier_.clear();
     }
     testing::PathRows* rows_ = nullptr;
   } policy;
@@ -570,7 +565,7 @@ TEST_P(FixedShapes, FaultsAreCaught) {
   for (const JudgingFault fault :
        {JudgingFault::residual_not_renormalised, JudgingFault::small_residual_is_target,
         JudgingFault::siblings_share_uniform, JudgingFault::sibling_order_lost}) {
-    expect_caught(grown->name() + ", " + make_faulty_rejection_rule(fault)->name(),
+    expect_caught(grown->name() + ", " + make_faulty_rejection_verifier(fault)->name(),
                   {*grown, fault, DrawingFault::none, 5});
   }
   expect_caught(grown->name() + ", children of the top two, raw D declared",

@@ -95,7 +95,7 @@ TEST(Motion, LongRunsAreCutByPlansThatCut) {
   EXPECT_EQ(reads_by(Plan::flatten, tree), (PlanReads{1302, 3, 434, 1}));
   EXPECT_EQ(reads_by(Plan::subtree, tree), reads_by(Plan::flatten, tree));
   EXPECT_EQ(reads_by(Plan::radix, tree), (PlanReads{2602, 6, 512, 1}));
-  // Of two copies, each of 1301 tokens.
+  // Reads of two copies, each of 1301 tokens.
   EXPECT_EQ(reads_by(Plan::node, tree, true), (PlanReads{2602, 2, 1301, 1}));
   EXPECT_EQ(reads_by(Plan::node_chunk, tree, true), (PlanReads{2602, 6, 512, 1}));
   EXPECT_EQ(reads_by(Plan::flatten, tree, true), (PlanReads{2602, 6, 434, 1}));

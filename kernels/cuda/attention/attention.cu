@@ -15,16 +15,16 @@ namespace {
 constexpr int narrow_warps = narrow_row_tile / 16;
 constexpr int wide_warps = wide_row_tile / 16;
 
-template <int head_dim_, bool ruled_>
+template <int head_dim_, bool window_or_cap_>
 struct Head {
   static constexpr int head_dim = head_dim_;
-  static constexpr bool ruled = ruled_;
+  static constexpr bool window_or_cap = window_or_cap_;
 };
 
-/// Calls visit(Head<head_dim, ruled>), where heads of the usual sizes alone have kernels that are
-/// not ruled: others obey a rule without window and soft cap as well.
+/// Calls visit(Head<head_dim, window_or_cap>), where heads of the usual sizes alone have kernels
+/// that have no window and soft cap: others serve layers without a rule as well.
 template <typename Visit>
-void with_head(std::int32_t head_dim, bool ruled, Visit visit) {
+void with_head(std::int32_t head_dim, bool window_or_cap, Visit visit) {
   switch (head_dim) {
     case 8:
       return visit(Head<8, true>());
@@ -33,13 +33,13 @@ void with_head(std::int32_t head_dim, bool ruled, Visit visit) {
     case 32:
       return visit(Head<32, true>());
     case 64:
-      return ruled ? visit(Head<64, true>()) : visit(Head<64, false>());
+      return window_or_cap ? visit(Head<64, true>()) : visit(Head<64, false>());
     case 80:
       return visit(Head<80, true>());
     case 96:
       return visit(Head<96, true>());
     case 128:
-      return ruled ? visit(Head<128, true>()) : visit(Head<128, false>());
+      return window_or_cap ? visit(Head<128, true>()) : visit(Head<128, false>());
     case 192:
       return visit(Head<192, true>());
     case 256:
@@ -85,10 +85,10 @@ void launch_items(const flatten::Arguments& arguments, std::int32_t blocks, cuda
 
 ResidentBlocks prepare_attention(std::int32_t head_dim) {
   ResidentBlocks blocks;
-  for (const bool ruled : {true, false}) {
-    with_head(head_dim, ruled, [&]<typename H>(H) {
-      blocks.narrow = prepare<flatten::Variant<H::head_dim, narrow_warps, H::ruled>>();
-      blocks.wide = prepare<flatten::Variant<H::head_dim, wide_warps, H::ruled>>();
+  for (const bool window_or_cap : {true, false}) {
+    with_head(head_dim, window_or_cap, [&]<typename H>(H) {
+      blocks.narrow = prepare<flatten::Variant<H::head_dim, narrow_warps, H::window_or_cap>>();
+      blocks.wide = prepare<flatten::Variant<H::head_dim, wide_warps, H::window_or_cap>>();
     });
   }
   blocks.ranges = prepare_hopper_attention(head_dim);
@@ -134,11 +134,11 @@ AttentionLaunch plan_attention(const AttentionShape& shape, std::int32_t rows,
   if (kernel == AttentionKernel::items) {
     return {plan.chunks == 1 ? AttentionKernel::whole_items : kernel, {}};
   }
-  const bool ruled = kv.ruled || !has_plain_ranges(shape.head_dim);
+  const bool window_or_cap = kv.window_or_cap || !has_plain_ranges(shape.head_dim);
   const RangeShares& shares =
-      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail, ruled,
-                           kv.window, scalars.prefix_position, kv.positions, kv.near_tail,
-                           kv.by_row, blocks.range_gang, blocks.range_gangs},
+      result.planner.plan({rows, padded_rows, plan.group, shape.kv_heads, prefix, tail,
+                           window_or_cap, kv.window, scalars.prefix_position, kv.positions,
+                           kv.near_tail, kv.by_row, blocks.range_gang, blocks.range_gangs},
                           blocks.ranges, blocks.range_tiles, result.row_tiles);
   scalars.cut = shares.plan;
   shares.write_ranges(result.row_tiles, result.ranges);
@@ -151,13 +151,13 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
                     const void* values, std::int32_t layer, void* out,
                     const AttentionScratch& scratch, const ResidentBlocks& blocks,
                     cudaStream_t stream) {
-  const bool ruled = has_rule(rule);
+  const bool window_or_cap = has_rule(rule);
   if (launch.kernel == AttentionKernel::listed) {
     return listed_attention(launch.tiles.rows, pass, padded_rows, q, q_stride, shape, rule, layout,
                             keys, values, layer, out, scratch, blocks, stream);
   }
   // Every plan is one of items, too.
-  if (launch.takes_ranges() && range_tiles_exist(launch.tiles, ruled)) {
+  if (launch.takes_ranges() && range_tiles_exist(launch.tiles, window_or_cap)) {
     return hopper_attention(launch, pass, q, q_stride, shape, rule, layout, keys, values, layer,
                             out, scratch, blocks.ranges, stream);
   }
@@ -165,13 +165,13 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
       make_operands(q, q_stride, shape, rule, layout, keys, values, layer, out, scratch), pass};
   const std::int32_t row_tile = row_tile_for(padded_rows, arguments.group);
   const std::int32_t join_blocks = std::min(padded_rows * shape.heads, 4 * blocks.wide);
-  with_head(shape.head_dim, ruled, [&]<typename H>(H) {
+  with_head(shape.head_dim, window_or_cap, [&]<typename H>(H) {
     if (row_tile == narrow_row_tile) {
-      launch_items<flatten::Variant<H::head_dim, narrow_warps, H::ruled>>(arguments, blocks.narrow,
-                                                                          stream);
+      launch_items<flatten::Variant<H::head_dim, narrow_warps, H::window_or_cap>>(
+          arguments, blocks.narrow, stream);
     } else {
-      launch_items<flatten::Variant<H::head_dim, wide_warps, H::ruled>>(arguments, blocks.wide,
-                                                                        stream);
+      launch_items<flatten::Variant<H::head_dim, wide_warps, H::window_or_cap>>(
+          arguments, blocks.wide, stream);
     }
     if (launch.kernel == AttentionKernel::whole_items) return;
     launch_early(flatten::join_partials<H::head_dim>, dim3(static_cast<unsigned>(join_blocks)),

@@ -4,7 +4,8 @@
 // tokens, which does both. README.md explains both.
 //
 //   q        [rows, heads, head_dim] bf16, already rotated, as rope_write_kv() leaves it: rows
-//            q_stride floats apart, heads head_dim floats. 16-byte aligned, q_stride a multiple of 4
+//            q_stride floats apart, heads head_dim floats. 16-byte aligned, q_stride a multiple of
+//            4
 //   keys, values  whole pools of `layout` in bf16, 16-byte aligned; slots as in the pass
 //   out      [rows, heads, head_dim] bf16, 16-byte aligned; padding rows are not written
 //   partial_out   [partial_capacity()][head_dim] f32, 16-byte aligned
@@ -68,7 +69,7 @@ struct WindowedKv {
   std::span<const KvSegment> by_row = {};        ///< as in RangeWork
   std::span<const std::int32_t> positions = {};  ///< of the rows, if there is a window
   std::int32_t window = 0;
-  bool ruled = false;  ///< some layer that the plan is for has a window or a soft cap
+  bool window_or_cap = false;  ///< some layer that the plan is for has a window or a soft cap
 };
 
 /// What makes a plan, and what a pass's launches read of it; as in PassView, in host memory.

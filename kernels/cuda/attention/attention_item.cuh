@@ -130,7 +130,7 @@ __device__ void attend_to_tokens(const SharedTiles<V, typename Item::SeenBy>& sh
   }
 
   float score_scale = operands.score_scale;
-  if (V::ruled && operands.soft_cap > 0.0f) {
+  if (V::window_or_cap && operands.soft_cap > 0.0f) {
     hyperbolic_tangents(*reinterpret_cast<float(*)[4 * token_groups]>(scores),
                         operands.cap_argument);
     score_scale = operands.soft_cap;

@@ -104,7 +104,7 @@ struct ByWindow {
 template <typename V>
 class ChunkItem {
  public:
-  using Sight = std::conditional_t<V::ruled, ByWindow, ByInterval>;
+  using Sight = std::conditional_t<V::window_or_cap, ByWindow, ByInterval>;
   using SeenBy = int2;
   using Queries = typename Sight::Queries;
   using Mark = typename Sight::Mark;

@@ -23,7 +23,7 @@ struct Operands {
   std::int32_t kv_heads;
   std::int32_t group;
   float score_scale;  ///< log2(e) * scale
-  // What kernels of ruled variants obey besides.
+  // What variants with a window or a soft cap obey besides.
   float soft_cap;       ///< log2(e) * that of the rule; 0: none
   float cap_argument;   ///< scale / that of the rule
   std::int32_t window;  ///< without_window for none
@@ -32,7 +32,7 @@ struct Operands {
   float* partial_lse;
 
   COPPICE_HOST_DEVICE std::int32_t heads() const { return kv_heads * group; }
-  /// Of a query's head; each has room for as many floats.
+  /// Returns a query's head; each has room for as many floats.
   COPPICE_HOST_DEVICE const __nv_bfloat16* query(std::int64_t row, std::int64_t head,
                                                  std::int32_t head_dim) const {
     return q + row * q_stride + head * 2 * head_dim;

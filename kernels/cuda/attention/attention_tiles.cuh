@@ -114,11 +114,12 @@ __device__ inline std::uint32_t pack(float first, float second) {
          (std::uint32_t{__bfloat16_as_ushort(both.y)} << 16);
 }
 
-/// One variant of the kernel: a warp has 16 packed rows. `ruled`: it obeys windows and soft caps.
-template <int head_dim_, int warps_, bool ruled_ = false>
+/// One variant of the kernel: a warp has 16 packed rows. `window_or_cap`: it obeys windows and soft
+/// caps.
+template <int head_dim_, int warps_, bool window_or_cap_ = false>
 struct Variant {
   static constexpr int head_dim = head_dim_;
-  static constexpr bool ruled = ruled_;
+  static constexpr bool window_or_cap = window_or_cap_;
   /// Products take 16 elements at a time; what lies past the head is 0.
   static constexpr int padded_dim = (head_dim + 15) / 16 * 16;
   static constexpr int warps = warps_;

@@ -147,7 +147,7 @@ struct RangeTiles {
 struct AttentionLaunch {
   AttentionKernel kernel = AttentionKernel::items;
   RangeTiles tiles;  ///< where it takes ranges; the rows, where its items are listed
-  /// Of ranges with wide row tiles: whether halves leave out the KV tiles that they do not see.
+  /// In ranges with wide row tiles, whether halves leave out the KV tiles that they do not see.
   /// That takes longer where both see nearly all, as one text's rows do.
   bool leaves_out = false;
 
@@ -159,7 +159,7 @@ struct AttentionLaunch {
 struct ResidentBlocks {
   std::int32_t narrow = 1;
   std::int32_t wide = 1;
-  /// Of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
+  /// Blocks of the kernel that takes ranges of work (range_plan.h); 0: the device has none.
   std::int32_t ranges = 0;
   /// Where not 0, ranges run every pass if there are any, with these tiles instead of those that
   /// suit it.

@@ -11,8 +11,8 @@ namespace coppice::cuda {
 namespace hopper {
 namespace {
 
-/// Whether a layer runs by ruled kernels.
-bool is_ruled(const AttentionShape& shape, const AttentionRule& rule) {
+/// Whether a layer runs by kernels with a window or a soft cap.
+bool is_window_or_cap(const AttentionShape& shape, const AttentionRule& rule) {
   return has_rule(rule) || !has_plain_ranges(shape.head_dim);
 }
 
@@ -60,13 +60,13 @@ std::int32_t prepare_hopper_attention(std::int32_t head_dim) {
   if (head_dim == 128) present = hopper::prepare_head<128>();
   switch (range_head_dim(head_dim)) {
     case 64:
-      present = hopper::prepare_ruled<64>() && present;
+      present = hopper::prepare_window_or_cap<64>() && present;
       break;
     case 128:
-      present = hopper::prepare_ruled<128>() && present;
+      present = hopper::prepare_window_or_cap<128>() && present;
       break;
     default:
-      present = hopper::prepare_ruled<256>() && present;
+      present = hopper::prepare_window_or_cap<256>() && present;
   }
   return present ? multiprocessors : 0;
 }
@@ -84,9 +84,9 @@ Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_str
   const std::int64_t pool_rows = layer_rows * layout.layers;
   arguments.has_boxes = layout.page_size % page_box == 0 && pool_rows <= INT_MAX;
   if (arguments.has_boxes) {
-    const bool ruled = is_ruled(shape, rule);
-    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim, ruled);
-    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim, ruled);
+    const bool window_or_cap = is_window_or_cap(shape, rule);
+    arguments.key_boxes = map_boxes(keys, pool_rows, layout.head_dim, window_or_cap);
+    arguments.value_boxes = map_boxes(values, pool_rows, layout.head_dim, window_or_cap);
     arguments.first_pool_row = static_cast<std::int32_t>(layer_rows * layer);
   }
   arguments.pass = pass;
@@ -110,16 +110,16 @@ void hopper_attention(const AttentionLaunch& launch, const PassView& pass, const
                       std::int32_t blocks, cudaStream_t stream) {
   const hopper::Arguments arguments = hopper::make_arguments(pass, q, q_stride, shape, rule, layout,
                                                              keys, values, layer, out, scratch);
-  const bool ruled = hopper::is_ruled(shape, rule);
+  const bool window_or_cap = hopper::is_window_or_cap(shape, rule);
   switch (range_head_dim(shape.head_dim)) {
     case 64:
-      return (ruled ? hopper::launch_ruled<64> : hopper::launch_head<64>)(launch, arguments, blocks,
-                                                                          stream);
+      return (window_or_cap ? hopper::launch_window_or_cap<64>
+                            : hopper::launch_head<64>)(launch, arguments, blocks, stream);
     case 128:
-      return (ruled ? hopper::launch_ruled<128> : hopper::launch_head<128>)(launch, arguments,
-                                                                            blocks, stream);
+      return (window_or_cap ? hopper::launch_window_or_cap<128>
+                            : hopper::launch_head<128>)(launch, arguments, blocks, stream);
     default:
-      return hopper::launch_ruled<256>(launch, arguments, blocks, stream);
+      return hopper::launch_window_or_cap<256>(launch, arguments, blocks, stream);
   }
 }
 

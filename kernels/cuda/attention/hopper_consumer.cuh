@@ -26,7 +26,7 @@ class Consumer {
     wait_for_former_kernels();
     // The second consumer reads the tile after the first's.
     if (V::shares_rows && index_ == 1) cursor_.advance();
-    // The first consumer has the first turn.
+    // The first consumer goes first (ping-pong).
     if (index_ == 1) pass_turn();
   }
 
@@ -151,20 +151,21 @@ class Consumer {
       if (!advance(notes)) return false;
     }
   }
-  /// Of a tile left out. They have to be there: a copy on its way would meet the next one.
+  /// Gives back the values of a tile left out. They have to be there: a copy on its way would meet
+  /// the next one.
   __device__ void give_values_back(const StageCursor<V>& cursor) {
     cursor.wait_until_filled(state_.values_filled);
     give_back(cursor.emptied(state_.values_emptied));
   }
 
-  // Products of the two consumers take turns, so that one's products run while the other weighs.
-  // Where they leave tiles out, neither has to wait for a tile that the other one has not begun.
-  // After the last tile nobody takes the turn: its barrier serves nothing else.
+  // Ping-pong: products of the two consumers alternate, so that one's products run while the other
+  // weighs. Where they leave tiles out, neither has to wait for a tile that the other one has not
+  // begun. After the last tile nobody takes the turn: its barrier serves nothing else.
   __device__ void take_turn() {
-    if (!V::leaves_out) block_barrier_wait(turn_barrier + index_, consumer_threads);
+    if (!V::leaves_out) block_barrier_wait(ping_pong_barrier + index_, consumer_threads);
   }
   __device__ void pass_turn() {
-    if (!V::leaves_out) block_barrier_arrive(turn_barrier + 1 - index_, consumer_threads);
+    if (!V::leaves_out) block_barrier_arrive(ping_pong_barrier + 1 - index_, consumer_threads);
   }
 
   __device__ void wait_for_values(const StageCursor<V>& cursor, std::uint32_t notes) {
@@ -204,7 +205,7 @@ class Consumer {
       const int row = first + i * rows_at_once;
       const auto [query, head] =
           query_head(arguments_, piece.kv_head, min(piece.rows.begin + row, piece.rows.end - 1));
-      const bool in_head = !V::ruled || 8 * vector < head_dim;
+      const bool in_head = !V::window_or_cap || 8 * vector < head_dim;
       flatten::copy_or_clear(tiles_.queries + vector / 8 * (V::query_panel_bytes / 16) + row * 8 +
                                  ((vector % 8) ^ (row % 8)),
                              arguments_.query(query, head, head_dim) + (in_head ? 8 * vector : 0),
@@ -285,7 +286,7 @@ class Consumer {
   __device__ void weigh(float (&scores)[V::tile_tokens / 2], std::uint32_t notes,
                         const RangePiece& piece, float (&kept)[2]) {
     float score_scale = arguments_.score_scale;
-    if (V::ruled && arguments_.soft_cap > 0.0f) {
+    if (V::window_or_cap && arguments_.soft_cap > 0.0f) {
       flatten::hyperbolic_tangents(scores, arguments_.cap_argument);
       score_scale = arguments_.soft_cap;
     }
@@ -346,7 +347,7 @@ class Consumer {
         return query >= (token & 0xff) && query < token >> 8;
       });
     }
-    if constexpr (V::ruled) mask_by_windows(scores, piece);
+    if constexpr (V::window_or_cap) mask_by_windows(scores, piece);
   }
   __device__ void mask_by_windows(float (&scores)[V::tile_tokens / 2],
                                   const RangePiece& piece) const {

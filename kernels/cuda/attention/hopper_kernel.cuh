@@ -17,15 +17,15 @@ template <typename V>
 using ConsumerOf =
     std::conditional_t<V::tile_rows == range_narrow_tile, NarrowConsumer<V>, Consumer<V>>;
 
-/// Of a thread, once warpgroups have taken and given back. A block has what it was launched with:
-/// more to be taken than was given back would be waited for for ever.
+/// Registers of a thread, once warpgroups have taken and given back. A block has what it was
+/// launched with: more to be taken than was given back would be waited for for ever.
 inline constexpr int producer_registers = 40;
 template <typename V>
 inline constexpr int launch_registers = 65536 / V::threads / 8 * 8;
 template <typename V>
-inline constexpr int consumer_registers =
-    (V::threads * launch_registers<V> - (V::threads - consumer_threads) * producer_registers) /
-    consumer_threads / 8 * 8;
+inline constexpr int consumer_registers = (V::threads * launch_registers<V> -
+                                           (V::threads - consumer_threads) * producer_registers) /
+                                          consumer_threads / 8 * 8;
 
 struct NoTrace {
   __device__ void mark(Phase) const {}
@@ -132,9 +132,9 @@ void launch(const Arguments& arguments, const Trace& trace, std::int32_t blocks,
   launch_alike<V>(attend<V, Trace>, blocks, stream, arguments, trace);
 }
 
-/// Calls visit(Variant) with the ruled variant of a launch.
+/// Calls visit(Variant) with the variant with a window or a soft cap of a launch.
 template <int head_dim, typename Visit>
-void with_ruled_tiles(const AttentionLaunch& of, Visit visit) {
+void with_window_or_cap_tiles(const AttentionLaunch& of, Visit visit) {
   if (of.tiles.rows == range_half_tile) {
     visit(Variant<head_dim, range_half_tile, range_half_tokens, true>());
   } else {

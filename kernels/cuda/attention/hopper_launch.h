@@ -7,8 +7,8 @@
 
 namespace coppice::cuda::hopper {
 
-/// Of launch_ruled() if the layer has a rule or its heads no plain kernel, else of launch_head():
-/// their tensor maps differ.
+/// Makes the arguments of launch_window_or_cap() if the layer has a rule or its heads no plain
+/// kernel, else of launch_head(): their tensor maps differ.
 Arguments make_arguments(const PassView& pass, const void* q, std::int64_t q_stride,
                          const AttentionShape& shape, const AttentionRule& rule,
                          const KvLayout& layout, const void* keys, const void* values,
@@ -23,11 +23,11 @@ template <int head_dim>
 void launch_head(const AttentionLaunch& attention, const Arguments& arguments, std::int32_t blocks,
                  cudaStream_t stream);
 
-/// The same for ruled variants, of heads of at most head_dim elements.
+/// The same for variants with a window or a soft cap, of heads of at most head_dim elements.
 template <int head_dim>
-bool prepare_ruled();
+bool prepare_window_or_cap();
 template <int head_dim>
-void launch_ruled(const AttentionLaunch& attention, const Arguments& arguments, std::int32_t blocks,
-                  cudaStream_t stream);
+void launch_window_or_cap(const AttentionLaunch& attention, const Arguments& arguments,
+                          std::int32_t blocks, cudaStream_t stream);
 
 }  // namespace coppice::cuda::hopper

@@ -54,7 +54,7 @@ class Producer {
       queries_[view] = plan_.queries_of(rows);
     }
     kv_head_ = piece.kv_head;
-    if constexpr (V::ruled) {
+    if constexpr (V::window_or_cap) {
       const PassScalars& scalars = *arguments_.pass.scalars;
       positions_ = row_tile.positions;
       prefix_ = plan_.prefix - row_tile.prefix_begin;
@@ -121,8 +121,8 @@ class Producer {
     return static_cast<std::uint32_t>(query_count(view)) << 8;
   }
   __device__ TileToken<V::views> seen_from_here(const VisibleKv& token) const {
-    const std::int32_t end = V::ruled ? token.position + arguments_.window : 0;
-    if (V::ruled && end <= positions_.begin) return {};
+    const std::int32_t end = V::window_or_cap ? token.position + arguments_.window : 0;
+    if (V::window_or_cap && end <= positions_.begin) return {};
     TileToken<V::views> seen;
     seen.window_end = end;
 #pragma unroll
@@ -141,7 +141,8 @@ class Producer {
         tile * V::tile_tokens + V::warp_tokens * warp_ + lane_ % V::warp_tokens;
     VisibleKv token{no_slot, 0, 0};
     if (place < prefix_) {
-      token = {prefix_slots_[place], 0, plan_.rows, V::ruled ? prefix_position_ + place : 0};
+      token = {prefix_slots_[place], 0, plan_.rows,
+               V::window_or_cap ? prefix_position_ + place : 0};
     }
     if (__all_sync(all_lanes, place < prefix_)) return token;
     wait_for_former_kernels();
@@ -174,7 +175,7 @@ class Producer {
     bool by_bits = has_few_queries(0);
 #pragma unroll
     for (int view = 1; view < V::views; ++view) by_bits &= has_few_queries(view);
-    const bool leaves_window = V::ruled && token.window_end < positions_.end;
+    const bool leaves_window = V::window_or_cap && token.window_end < positions_.end;
     std::uint32_t notes = 0;
 #pragma unroll
     for (int view = 0; view < V::views; ++view) {
@@ -188,7 +189,7 @@ class Producer {
             static_cast<std::uint16_t>(seen_by);
       }
     }
-    if constexpr (V::ruled) {
+    if constexpr (V::window_or_cap) {
       if (lane_ < V::warp_tokens) {
         state_.window_end[cursor_.description][V::warp_tokens * warp_ + lane_] = token.window_end;
       }
@@ -240,7 +241,7 @@ class Producer {
           if (elected) start_box(map, source, box, 0, row, first, filled);
         }
       } else {
-        // Lane i copies box i; if ruled, panel i / boxes of box i % boxes.
+        // Lane i copies box i; with a window or a soft cap, panel i / boxes of box i % boxes.
         const int box = lane_ % boxes;
         const std::int32_t row = __shfl_sync(all_lanes, source.pool_row, box * page_box);
         if (lane_ == 0) expect_bytes(filled, bytes);
@@ -265,21 +266,22 @@ class Producer {
     }
     arrive_after_copies(filled);
   }
-  /// Starts a box, or if ruled one panel of it, if the tokens are one; `row`: the first's.
+  /// Starts a box, or with a window or a soft cap one panel of it, if the tokens are one; `row`:
+  /// the first's.
   __device__ void start_box(const CUtensorMap& map, const TileSource& source, int box, int panel,
                             std::int32_t row, std::uint32_t shared, std::uint64_t* filled) const {
     if ((source.boxes >> box & 1) == 0) return;
     const std::uint32_t to =
         shared + static_cast<std::uint32_t>(panel * V::panel_bytes + box * V::box_bytes);
     const std::int32_t first_row = arguments_.first_pool_row + row;
-    if constexpr (V::ruled) {
+    if constexpr (V::window_or_cap) {
       copy_box(to, map, panel * 64, first_row, filled);
     } else {
       copy_box(to, map, 0, 0, 0, first_row / 8, filled);
     }
   }
-  /// Of one box's tokens. What bounds a block whose tokens lie in no order is how many instructions
-  /// this takes.
+  /// Describes one box's tokens. What bounds a block whose tokens lie in no order is how many
+  /// instructions this takes.
   template <bool all_there>
   __device__ void copy_rows(const __nv_bfloat16* pool, std::int32_t pool_row, std::uint32_t shared,
                             int box) const {
@@ -319,7 +321,7 @@ class Producer {
   const std::int32_t* prefix_slots_ = arguments_.pass.prefix_slots;
   IndexRange queries_[V::views], positions_;
   std::int32_t kv_head_ = 0;
-  // Of the row tile's run of the tail that this lane has.
+  // The part of the row tile's run of the tail that this lane has.
   std::int32_t run_begin_ = 0, run_first_ = 0, run_end_ = 0;
   // The run that this lane's last token of the tail was looked for in.
   std::int32_t in_begin_ = 0, in_first_ = 0, in_end_ = 0;

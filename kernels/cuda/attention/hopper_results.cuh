@@ -106,7 +106,7 @@ class Results {
  private:
   /// Threads of a block that hold results.
   static constexpr int holders = V::tile_rows * 2;
-  /// Of eight neighbours of a row each; see VectorPlace.
+  /// Vectors of eight neighbours of a row each; see VectorPlace.
   static constexpr int vectors_per_thread = V::head_dim / 16;
 
   /// Where a thread's vector lies in its row tile; `lane`: the thread's.
@@ -172,7 +172,7 @@ class Results {
         },
         [&](int vector, const uint4& elements) {
           const int column = vector_place(vector, static_cast<int>(threadIdx.x)).column;
-          if (rows[vector % 2] == nullptr || (V::ruled && column >= head_dim)) return;
+          if (rows[vector % 2] == nullptr || (V::window_or_cap && column >= head_dim)) return;
           *reinterpret_cast<uint4*>(rows[vector % 2] + column) = elements;
         });
   }
@@ -287,7 +287,7 @@ class Results {
       for (int k = 0; k < vectors; ++k) {
         const int column = vector_place(at[k], holder).column;
         if (first + k * apart >= vectors_per_thread || row[k] >= rows ||
-            (V::ruled && column >= head_dim)) {
+            (V::window_or_cap && column >= head_dim)) {
           continue;
         }
         const float inverse = weight_sum[k] == 0.0f ? 0.0f : 1.0f / weight_sum[k];

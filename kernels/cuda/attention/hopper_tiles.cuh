@@ -25,11 +25,11 @@ inline constexpr int consumer_threads = consumers * warpgroup_threads;
 inline constexpr int producer_warps = 4;
 inline constexpr int page_box = range_box;
 /// Hardware barriers; 0 is that of the whole block.
-enum : int { turn_barrier = 1, rows_barrier = 3, both_barrier = 5 };
+enum : int { ping_pong_barrier = 1, rows_barrier = 3, both_barrier = 5 };
 
 struct Arguments : Operands {
   /// Keys and values of all layers as [rows][head_dim], by boxes of page_box rows: whole, or for
-  /// ruled kernels of 64 columns.
+  /// kernels with a window or a soft cap of 64 columns.
   CUtensorMap key_boxes, value_boxes;
   std::int32_t first_pool_row;  ///< of the layer
   bool has_boxes;               ///< whether pages are made of whole boxes
@@ -37,35 +37,36 @@ struct Arguments : Operands {
   std::int32_t page_shift;      ///< where page_size is a power of two, else -1
   std::uint32_t group_inverse;  ///< ceil(2^32 / group)
   unsigned* tickets;
-  std::int32_t head_dim;  ///< for ruled kernels; at most theirs
+  std::int32_t head_dim;  ///< for kernels with a window or a soft cap; at most theirs
 };
 
 /// A kernel for row tiles of 64 has both consumers compute the same rows, over KV tiles in turn;
 /// one for row tiles of 128 has them compute 64 rows each, over the same KV tiles, of which each
 /// may leave out those that its rows do not see. For row tiles of 16 see hopper_narrow.cuh.
-/// `ruled`: it obeys windows and soft caps, and takes smaller heads too.
-template <int head_dim_, int tile_rows_, int tile_tokens_, bool ruled_ = false,
+/// `window_or_cap`: it obeys windows and soft caps, and takes smaller heads too.
+template <int head_dim_, int tile_rows_, int tile_tokens_, bool window_or_cap_ = false,
           bool leaves_out_ = false>
 struct Variant {
-  static constexpr bool ruled = ruled_;
+  static constexpr bool window_or_cap = window_or_cap_;
   static constexpr bool leaves_out = leaves_out_;
-  static_assert(!ruled || !leaves_out);  // one lane copies whole boxes there
+  static_assert(!window_or_cap || !leaves_out);  // one lane copies whole boxes there
   static constexpr int head_dim = head_dim_;
   static constexpr int tile_rows = tile_rows_;
   static constexpr int tile_tokens = tile_tokens_;
   /// With half KV tiles there are registers for queries, unless heads are large.
   static constexpr bool keeps_queries = tile_tokens == range_half_tokens && head_dim <= 128;
-  /// As many as shared memory has room for, beside queries and, if ruled, where windows end.
-  static constexpr int stages = head_dim > 128 ? (tile_rows == range_wide_tile ? 2 : 3)
-                                : ruled        ? 320 / tile_tokens
-                                               : 384 / tile_tokens;
+  /// As many as shared memory has room for, beside queries and, with a window or a soft cap, where
+  /// windows end.
+  static constexpr int stages = head_dim > 128  ? (tile_rows == range_wide_tile ? 2 : 3)
+                                : window_or_cap ? 320 / tile_tokens
+                                                : 384 / tile_tokens;
   static constexpr int descriptions = stages + 2;
-  /// Of few rows products take less time than a producer's instructions for a KV tile: two take
+  /// With few rows, products take less time than a producer's instructions for a KV tile: two take
   /// turns. With more rows, or half KV tiles, one keeps up, and a second only makes first keys come
   /// later.
   static constexpr int producers =
-      !ruled && tile_rows <= range_half_tile && tile_tokens == range_tile_tokens ? 2 : 1;
-  /// Of a block: the first producer's, the consumers', then the second producer's.
+      !window_or_cap && tile_rows <= range_half_tile && tile_tokens == range_tile_tokens ? 2 : 1;
+  /// Threads of a block: the first producer's, the consumers', then the second producer's.
   static constexpr int threads = (producers + consumers) * warpgroup_threads;
   static constexpr int warp_tokens = tile_tokens / producer_warps;  ///< of a KV tile
   static constexpr bool shares_rows = tile_rows == range_half_tile;
@@ -75,13 +76,14 @@ struct Variant {
   static constexpr int views = leaves_out ? consumers : 1;
   static constexpr int view_rows = tile_rows / views;
   static constexpr int panels = head_dim / 64;
-  /// Of keys and values, how far apart panels and, in a panel, each eight rows lie: eight rows of
-  /// all panels follow one another, so that one copy takes a box of whole heads. Ruled kernels have
-  /// a panel behind the other and take a box by panels, as past smaller heads they need zeros.
-  static constexpr int panel_bytes = ruled ? tile_tokens * 128 : 1024;
-  static constexpr int eight_rows_bytes = ruled ? 1024 : panels * 1024;
+  /// In keys and values, how far apart panels and, in a panel, each eight rows lie: eight rows of
+  /// all panels follow one another, so that one copy takes a box of whole heads. Kernels with a
+  /// window or a soft cap have a panel behind the other and take a box by panels, as past smaller
+  /// heads they need zeros.
+  static constexpr int panel_bytes = window_or_cap ? tile_tokens * 128 : 1024;
+  static constexpr int eight_rows_bytes = window_or_cap ? 1024 : panels * 1024;
   static constexpr int box_bytes = page_box / 8 * eight_rows_bytes;  ///< from a box to the next
-  static constexpr int box_copies = ruled ? panels : 1;
+  static constexpr int box_copies = window_or_cap ? panels : 1;
   static constexpr int query_panel_bytes = tile_rows * 128;  ///< of queries
   static constexpr int vectors = head_dim / 8;               ///< of 16 bytes in a row
   static constexpr int readers = shares_rows ? 4 : 8;        ///< warps that read a KV tile
@@ -94,7 +96,7 @@ struct Variant {
 /// Elements of a head; those that V has more are 0.
 template <typename V>
 __device__ std::int32_t head_dim_of(const Arguments& arguments) {
-  return V::ruled ? arguments.head_dim : V::head_dim;
+  return V::window_or_cap ? arguments.head_dim : V::head_dim;
 }
 
 template <typename V>
@@ -105,7 +107,7 @@ struct alignas(1024) SharedTiles {
 };
 
 /// By token: the position from which on rows do not see it any more.
-template <typename V, bool ruled = V::ruled>
+template <typename V, bool window_or_cap = V::window_or_cap>
 struct WindowEnds {
   std::int32_t window_end[V::descriptions][V::tile_tokens];
 };
@@ -125,7 +127,7 @@ struct SharedState : WindowEnds<V> {
   /// By producer warp: see the constants below.
   std::uint32_t notes[V::descriptions][producer_warps];
 
-  /// Of rows that several have a part of: the second consumer's, or each warp's.
+  /// Rows that several have a part of: the second consumer's, or each warp's.
   static constexpr int shared_rows = V::tile_rows == range_narrow_tile
                                          ? consumer_threads / 32 * range_narrow_tile
                                      : V::leaves_out ? 1
@@ -135,7 +137,7 @@ struct SharedState : WindowEnds<V> {
 inline constexpr std::uint32_t note_last = 1;    ///< no further tile for this consumer
 inline constexpr std::uint32_t note_copied = 2;  ///< copied by threads, not by boxes
 inline constexpr std::uint32_t note_bits = 4;    ///< who sees a token is said by bits
-// Of the first view; of the next one a bit higher.
+// A bit for the first view; the next view's is a bit higher.
 inline constexpr std::uint32_t note_masked = 8;  ///< some row does not see some token
 inline constexpr std::uint32_t note_seen = 32;   ///< some row sees some token
 inline constexpr int few_queries = 16;           ///< of which a token has bits
@@ -155,8 +157,8 @@ __device__ inline void mask_scores(float (&scores)[count], const std::uint32_t* 
     }
   }
 }
-/// Of a view of few queries; `queries`: those of the two rows, from the view's first. Past its last
-/// row they may be any.
+/// Describes a view of few queries; `queries`: those of the two rows, from the view's first. Past
+/// its last row they may be any.
 template <int count>
 __device__ inline void mask_by_bits(float (&scores)[count], const std::uint32_t* seen_by,
                                     const std::int32_t (&queries)[2]) {

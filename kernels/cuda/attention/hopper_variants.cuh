@@ -1,5 +1,5 @@
 // The kernel's variants of one head dimension: every size of tile. They are compiled in several
-// files (hopper_head_64.cu, hopper_ruled_64.cu, ...), side by side.
+// files (hopper_head_64.cu, hopper_window_or_cap_64.cu, ...), side by side.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_kernel.cuh"
@@ -32,13 +32,13 @@ bool prepare() {
 
 /// Prepares the variants that `with` visits.
 template <typename With>
-bool prepare_all(bool ruled, With with) {
+bool prepare_all(bool window_or_cap, With with) {
   bool present = true;
   for (const std::int32_t rows : range_row_tiles) {
     for (const std::int32_t tokens : {range_half_tokens, range_tile_tokens}) {
-      if (!range_tiles_exist({rows, tokens}, ruled)) continue;
+      if (!range_tiles_exist({rows, tokens}, window_or_cap)) continue;
       for (const bool leaves_out : {false, true}) {
-        if (leaves_out && !halves_leave_out({rows, tokens}, ruled)) continue;
+        if (leaves_out && !halves_leave_out({rows, tokens}, window_or_cap)) continue;
         with(AttentionLaunch{AttentionKernel::ranges, {rows, tokens}, leaves_out},
              [&]<typename V>(V) { present = prepare<V>() && present; });
       }
@@ -53,9 +53,10 @@ bool prepare_head() {
       false, [](const AttentionLaunch& of, auto visit) { with_tiles<head_dim>(of, visit); });
 }
 template <int head_dim>
-bool prepare_ruled() {
-  return prepare_all(
-      true, [](const AttentionLaunch& of, auto visit) { with_ruled_tiles<head_dim>(of, visit); });
+bool prepare_window_or_cap() {
+  return prepare_all(true, [](const AttentionLaunch& of, auto visit) {
+    with_window_or_cap_tiles<head_dim>(of, visit);
+  });
 }
 
 template <int head_dim>
@@ -64,9 +65,9 @@ void launch_head(const AttentionLaunch& of, const Arguments& arguments, std::int
   with_tiles<head_dim>(of, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 template <int head_dim>
-void launch_ruled(const AttentionLaunch& of, const Arguments& arguments, std::int32_t blocks,
-                  cudaStream_t stream) {
-  with_ruled_tiles<head_dim>(
+void launch_window_or_cap(const AttentionLaunch& of, const Arguments& arguments,
+                          std::int32_t blocks, cudaStream_t stream) {
+  with_window_or_cap_tiles<head_dim>(
       of, [&]<typename V>(V) { launch<V>(arguments, NoTrace{}, blocks, stream); });
 }
 

@@ -5,7 +5,7 @@
 
 namespace coppice::cuda {
 
-/// Of heads of this many elements, without windows and soft caps.
+/// Says whether there are kernels for heads of this many elements, without windows and soft caps.
 constexpr bool has_listed_attention(std::int32_t head_dim) {
   return head_dim == 64 || head_dim == 128;
 }

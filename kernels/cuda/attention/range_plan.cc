@@ -45,7 +45,7 @@ constexpr TileCosts costs_apart(RangeTiles tiles) {
 }
 constexpr std::int64_t cached_token = 6350;  ///< to read it from the cache
 constexpr std::int64_t fresh_token = 8290;   ///< and what it takes more from memory
-/// Of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
+/// Share of all blocks, in thousandths: further ones read no faster, from the cache or from memory.
 constexpr std::int64_t reading_blocks = 900;
 constexpr std::int64_t shared_unit_cost = 900000, contributor_cost = 84000;
 constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: results are larger
@@ -53,7 +53,7 @@ constexpr std::int64_t wide_join = 170;  ///< a wide row tile's, in hundredths: 
 constexpr std::int64_t apart_join_cost = 15600000;
 constexpr std::int64_t shared_reads_of_texts = 33;
 
-/// Leaving KV tiles out pays if halves leave out one of so many, in the mean of both.
+/// Skipping pays if, on average over both halves, one KV tile in 10 is skipped.
 constexpr std::int64_t least_left_out = 10;
 
 /// Segments of fewer tokens are not worth what is left out before them.
@@ -118,7 +118,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   for (const RowTile& tile : tiles) own += tile.seen();
   for (std::size_t i = 0; i < work.tail.size(); ++i) all += std::ssize(work.near(i).slots);
   const std::int64_t read = std::max<std::int64_t>(own + std::int64_t{row_tiles} * work.prefix, 1);
-  const bool leaves_out = several && halves_leave_out(plan.tiles, work.ruled) &&
+  const bool leaves_out = several && halves_leave_out(plan.tiles, work.window_or_cap) &&
                           left_out(plan, tiles) * least_left_out >= 2 * read;
   const bool apart = several && work.prefix == 0 && read < all * 5 / 4;
   const TileCosts costs = apart ? costs_apart(plan.tiles) : costs_of(plan.tiles, leaves_out);
@@ -134,7 +134,7 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
         apart ? apart_join_cost : (shared_unit_cost + contributors * contributor_cost) * size / 100;
     return range * plan.tiles.tokens * token + pieces * costs.piece + (contributors > 1 ? join : 0);
   };
-  // Of several without a prefix, any of it.
+  // Where several share no prefix, any of it.
   const std::int64_t shared = work.prefix > 0 ? read - own : read;
   // One text's half tiles take a little more time per token; where row tiles share what is read,
   // products bound them, and more.
@@ -210,7 +210,8 @@ std::int64_t RangePlanner::cut(const RangeWork& work, RangePlan plan,
   return least_cost;
 }
 
-// Neighbours that one half sees alone fill KV tiles but for about half of one at either end.
+// Counts the KV tiles that the other half can skip in a run that only one half sees: all but about
+// half a tile at each end.
 void RangePlanner::LeftOut::add(Halves seen_by, std::int32_t tokens) {
   if (seen_by != last) stretch = 0;
   last = seen_by;
@@ -459,7 +460,8 @@ void RangePlanner::find_tail_runs(const RangeWork& work, std::span<RowTile> tile
 
 const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
                                       std::span<RowTile> tiles) {
-  if (work.ruled && (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
+  if (work.window_or_cap &&
+      (asked.rows == range_narrow_tile || asked.tokens == range_tile_tokens)) {
     asked = {};
   }
   find_texts(work);
@@ -479,7 +481,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
     bool better = false;
     for (const std::int32_t tile_tokens : {range_half_tokens, range_tile_tokens}) {
       if (asked.tokens != 0 && tile_tokens != asked.tokens) continue;
-      if (!range_tiles_exist({tile_rows, tile_tokens}, work.ruled)) continue;
+      if (!range_tiles_exist({tile_rows, tile_tokens}, work.window_or_cap)) continue;
       plan.tiles = {tile_rows, tile_tokens};
       const std::int64_t cost = cut(work, plan, cut_tiles, blocks, trial_);
       if (least_cost >= 0 && cost > least_cost) continue;
@@ -491,7 +493,7 @@ const RangeShares& RangePlanner::plan(const RangeWork& work, std::int32_t blocks
   };
   for (const std::int32_t tile_rows : range_row_tiles) {
     if (asked.rows != 0 ? tile_rows != asked.rows : tile_rows != usual && !by_text) continue;
-    if (work.ruled && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
+    if (work.window_or_cap && !range_tiles_exist({tile_rows, range_half_tokens}, true)) continue;
     const bool whole = by_text && work.group <= tile_rows;
     std::int32_t count = cut_rows(work, tile_rows, whole ? most_texts_ : 0, room);
     // With somewhat fewer texts in each there may be as many units as blocks, or twice that, so

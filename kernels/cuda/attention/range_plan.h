@@ -17,6 +17,16 @@
 //
 // The host makes the plan and writes out, for every block, its range, and for every row tile,
 // where in the tail the tokens lie that it sees.
+//
+// Invariants of a plan:
+// (1) Row tiles divide the packed rows: each row is in one of them.
+// (2) gang * row_groups >= row_tiles, and gang * gangs <= blocks.
+// (3) The ranges of a gang's member divide the KV tiles of all its units, in order; their lengths
+//     differ by one KV tile at most.
+// (4) Only the first and the last unit of a block's range may be shared with other blocks, so that
+//     a block leaves two partial results at most (partial()).
+// (5) A row tile's runs ascend in the tail and do not overlap, there and among its own tokens.
+//     Past the last run, `end` is the end of all.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +48,19 @@ inline constexpr std::int32_t range_half_tile = 64;
 inline constexpr std::int32_t range_wide_tile = 128;
 inline constexpr std::int32_t range_row_tiles[] = {range_narrow_tile, range_half_tile,
                                                    range_wide_tile};
-/// Kernels that obey windows and soft caps (`ruled`) have the half KV tile alone, and no narrow row
-/// tile.
-constexpr bool range_tiles_exist(RangeTiles tiles, bool ruled = false) {
+/// Kernels that obey windows and soft caps (`window_or_cap`) have the half KV tile alone, and no
+/// narrow row tile.
+constexpr bool range_tiles_exist(RangeTiles tiles, bool window_or_cap = false) {
   const bool narrow = tiles.rows == range_narrow_tile;
   const bool half = tiles.tokens == range_half_tokens;
-  return ruled ? half && !narrow : !half || !narrow;
+  return window_or_cap ? half && !narrow : !half || !narrow;
 }
 /// Kernels whose halves may leave KV tiles out.
-constexpr bool halves_leave_out(RangeTiles tiles, bool ruled) {
-  return tiles.rows == range_wide_tile && !ruled;
+constexpr bool halves_leave_out(RangeTiles tiles, bool window_or_cap) {
+  return tiles.rows == range_wide_tile && !window_or_cap;
 }
-/// Heads that have kernels of ranges for layers without a rule. All others have ruled ones alone,
-/// which take heads of up to range_head_dim() elements.
+/// Heads that have kernels of ranges for layers without a rule. All others have those with a window
+/// or a soft cap alone, which take heads of up to range_head_dim() elements.
 constexpr bool has_plain_ranges(std::int32_t head_dim) { return head_dim == 64 || head_dim == 128; }
 /// What ranges compute with for these heads: what lies past the head is 0.
 constexpr std::int32_t range_head_dim(std::int32_t head_dim) {
@@ -102,8 +112,8 @@ struct alignas(8) RowTile {
 /// Row tiles find the prefix in the cache, but for the first to come, and their own tokens in
 /// memory. One after the other, products would bound the first part and reading the second.
 ///
-/// Of the others, those that only the upper half of a row tile sees come in turn with those before
-/// them, of which its lower half sees most: so both consumers have something to do.
+/// Among the others, KV tiles that only the upper half of a row tile sees alternate with those
+/// before them, of which its lower half sees most: so both consumers have something to do.
 class TileOrder {
  public:
   /// `prefix_tiles`: KV tiles that are all of the prefix; `tiles`: of the unit; `lower_tiles`: of
@@ -112,9 +122,9 @@ class TileOrder {
                                           std::int32_t lower_tiles)
       : prefix_tiles_(static_cast<std::uint32_t>(prefix_tiles)) {
     const std::int32_t upper = tiles - lower_tiles, lower = lower_tiles - prefix_tiles;
-    in_turn_ = lower < upper ? lower : upper;
-    if (in_turn_ < 0) in_turn_ = 0;
-    turns_begin_ = lower - in_turn_;
+    alternating_ = lower < upper ? lower : upper;
+    if (alternating_ < 0) alternating_ = 0;
+    alternating_begin_ = lower - alternating_;
     upper_ = lower;
     if (prefix_tiles_ >> (31 - bits) == 0 && prefix_tiles < tiles) {
       const auto all = static_cast<std::uint32_t>(tiles);
@@ -127,9 +137,9 @@ class TileOrder {
     const bool of_prefix = prefix_before(static_cast<std::uint32_t>(place) + 1) > before;
     if (of_prefix) return static_cast<std::int32_t>(before);
     std::int32_t other = place - static_cast<std::int32_t>(before);
-    const std::int32_t turn = other - turns_begin_;
-    if (turn >= 0 && turn < 2 * in_turn_) {
-      other = (turn % 2 == 0 ? turns_begin_ : upper_) + turn / 2;
+    const std::int32_t turn = other - alternating_begin_;
+    if (turn >= 0 && turn < 2 * alternating_) {
+      other = (turn % 2 == 0 ? alternating_begin_ : upper_) + turn / 2;
     }
     return static_cast<std::int32_t>(prefix_tiles_) + other;
   }
@@ -144,9 +154,9 @@ class TileOrder {
 
   std::uint32_t prefix_tiles_;
   std::uint32_t step_ = 1u << bits;  ///< KV tiles of the prefix for each one, in 2^-bits
-  // Among the others: where halves begin to take turns, how many tiles of each, and the first of
-  // the upper half.
-  std::int32_t turns_begin_ = 0, in_turn_ = 0, upper_ = 0;
+  // Among the others: where tiles of the two halves begin to alternate, how many tiles of each, and
+  // the first of the upper half.
+  std::int32_t alternating_begin_ = 0, alternating_ = 0, upper_ = 0;
 };
 
 /// The rest of a unit, however long it is.
@@ -240,7 +250,7 @@ struct RangeWork {
   std::int32_t kv_heads = 1;
   std::int32_t prefix = 0;  ///< KV tokens that every row sees, but for the window
   std::span<const KvSegment> tail;
-  bool ruled = false;  ///< some layer that runs by the plan has a window or a soft cap
+  bool window_or_cap = false;  ///< some layer that runs by the plan has a window or a soft cap
   // By a window; empty and 0 without.
   std::int32_t window = 0;
   std::int32_t prefix_position = 0;              ///< of the prefix's first token
@@ -260,8 +270,8 @@ class RangePlanner {
  public:
   /// The plan of a pass that `blocks` blocks run; its row tiles are written to `tiles`, which has
   /// room for most_range_row_tiles(). `asked`: the tiles' sizes; 0: of those that take less time
-  /// (measured on an H200), as for those that ruled kernels lack. Takes time that grows with the
-  /// segments and the row tiles' runs. Valid until the next call.
+  /// (measured on an H200), as for those that kernels with a window or a soft cap lack. Takes time
+  /// that grows with the segments and the row tiles' runs. Valid until the next call.
   const RangeShares& plan(const RangeWork& work, std::int32_t blocks, RangeTiles asked,
                           std::span<RowTile> tiles);
 
@@ -281,7 +291,7 @@ class RangePlanner {
   std::int64_t left_out(const RangePlan& plan, std::span<const RowTile> tiles) const;
 
   enum class Halves { both, lower, upper };
-  /// Of a row tile of 128: tokens in KV tiles that one half leaves out.
+  /// In a row tile of 128, tokens in KV tiles that one half leaves out.
   struct LeftOut {
     std::int32_t of_half_tiles = 0, of_whole_tiles = 0;  ///< by the KV tile's size
     std::int32_t stretch = 0;                            ///< tokens that one half saw alone last

@@ -26,7 +26,7 @@ constexpr std::size_t timing_workspace_bytes = workspace_bytes / 2;
 constexpr std::size_t compared_bytes = workspace_bytes / 4 - 256;
 constexpr std::size_t reference_at = timing_workspace_bytes + compared_bytes;
 constexpr std::size_t differs_at = reference_at + compared_bytes;
-/// Of x, weights and out. Rows need not be aligned: the library sees their stride.
+/// Alignment of x, weights and out. Rows need not be aligned: the library sees their stride.
 constexpr std::uint32_t operand_alignment = 16;
 
 /// With fewer rows the first proposal was never more than 8% slower than the best. Loading the code

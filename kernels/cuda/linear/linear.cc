@@ -96,7 +96,7 @@ struct LinearEngine::Impl {
             packed.in, streaming_blocks};
   }
 
-  /// Of one of its parts.
+  /// Describes the product with one of its parts.
   PackedProduct product(const PackedWeights& packed, const PackedPart& part, const void* x,
                         std::int32_t rows) const {
     return {x,

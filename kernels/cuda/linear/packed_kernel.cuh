@@ -300,7 +300,7 @@ class Kernel {
     return result;
   }
 
-  /// Of one side: the words of half a part.
+  /// One side's words of half a part.
   struct Words {
     std::uint32_t at[bits == 8 ? 2 : 1];
   };
@@ -349,7 +349,7 @@ class Kernel {
       return {{__byte_perm(both, 0, 0x1010), __byte_perm(both, 0, 0x3232)}};
     }
   }
-  /// Of a pair of numbers, rounded once.
+  /// Scales a pair of numbers, rounded once.
   __device__ static std::uint32_t weights_of(std::uint32_t numbers, std::uint32_t scale,
                                              [[maybe_unused]] std::uint32_t minimum) {
     std::uint32_t result;
@@ -369,7 +369,7 @@ class Kernel {
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 
-  /// Of E4M3 sums of half a part are scaled and added in f32: weights are not rounded.
+  /// Scales and adds E4M3 sums of half a part in f32: weights are not rounded.
   template <int tiles>
   __device__ static void load_numbers(const std::uint8_t* first, const std::uint8_t* second,
                                       int side_stride, int half, int lane,
@@ -399,7 +399,7 @@ class Kernel {
     for (int k = 0; k < 4; ++k) sums[k] = __fmaf_rn(scales[k / 2], own[k], sums[k]);
   }
 
-  /// Of a warp's tiles from `from_tile` on.
+  /// Multiplies a warp's tiles from `from_tile` on.
   template <int tiles, int from_tile = 0>
   __device__ static void multiply_part(std::uint32_t x, const std::uint8_t* first,
                                        const std::uint8_t* second, int side_stride, int lane,

@@ -41,7 +41,7 @@ struct PackedLayout {
     return static_cast<std::int32_t>(packed_side * packed_part) * bits / 8;
   }
   constexpr bool e4m3() const { return group == packed_part; }
-  /// Of scales, and of minima.
+  /// Returns the bytes of scales, and of minima.
   constexpr std::int32_t scale_bytes() const {
     return static_cast<std::int32_t>(packed_side * packed_part) / group * (e4m3() ? 4 : 2);
   }

@@ -63,7 +63,7 @@ std::int32_t slices_of(std::int32_t block_tiles) {
   return slices;
 }
 
-/// Of some rows, at most most_packed_rows.
+/// Launches some rows, at most most_packed_rows.
 void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_tiles, Output output,
                  cudaStream_t stream) {
   Arguments a{};

@@ -20,7 +20,7 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-/// Of one launch: with more, sums take all registers.
+/// Most rows of one launch: with more, sums take all registers.
 inline constexpr std::int32_t most_packed_rows = 64;
 
 /// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from

@@ -69,7 +69,7 @@ struct Tiling {
           rows * (row_bytes(products_of(round_tiles) * product_tiles) + row_bytes(product_tiles)));
     }
   }
-  /// Of sums.
+  /// Returns the bytes of a row of sums.
   static std::int32_t row_bytes(std::int32_t of_tiles) {
     return sums_stride(of_tiles * tile_outputs) * 4;
   }

@@ -15,7 +15,8 @@ __host__ __device__ constexpr int sharing_warps(int round_tiles) {
   while (warps > 1 && consumer_warps / warps < round_tiles) warps /= 2;
   return warps;
 }
-/// Of a stage: one for each warp of a tile, and two where a warp has a tile to itself.
+/// Counts the parts of a stage: one for each warp of a tile, and two where a warp has a tile to
+/// itself.
 constexpr int narrow_parts(int round_tiles) {
   const int warps = sharing_warps(round_tiles);
   return warps == 1 ? 2 : warps;

@@ -45,7 +45,7 @@ struct Output {
 template <Ending ending>
 class End;
 
-/// Of rows whose width need not be a multiple of vectors.
+/// Loads from rows whose width need not be a multiple of vectors.
 __device__ inline Four load_from(const Output& output, const float* row, std::int32_t j) {
   if (output.vectors) return load<vector_width>(row + j);
   Four values{};

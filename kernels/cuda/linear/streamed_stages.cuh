@@ -186,7 +186,7 @@ class Producer {
   const Share<split> share_;
   const int lane_, warp_;
   const std::uint64_t policy_;
-  // Of a round: whether this lane copies a tile and part, which, and the bytes of all.
+  // In a round, whether this lane copies a tile and part, which, and the bytes of all.
   bool copies_;
   std::int32_t own_part_, row_, head_;
   std::uint32_t to_;

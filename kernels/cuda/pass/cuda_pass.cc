@@ -162,7 +162,7 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
       kv.prefix_begin = static_cast<std::int32_t>(prefix.size()) - kv.prefix;
       kv.prefix_position = near_[0].first_position;
     }
-    kv.ruled = kv.window > 0 || limits_.soft_caps;
+    kv.window_or_cap = kv.window > 0 || limits_.soft_caps;
     tail_tokens = plan(i, kv, rows, logit_rows);
   }
   if (inputs.division != AttentionDivision::flatten) list_items(inputs);

@@ -66,7 +66,7 @@ class CudaPass : public Pass {
   /// Row counts, kernels and variants met of late, each recorded at its second use.
   std::size_t recordings() const { return graphs_.size(); }
   /// Kept, the last used ones: a row count's, with and without rows that have no logits, and some
-  /// kinds of tails, for all that a model's passes may have.
+  /// kinds of epilogues, for all that a model's passes may have.
   static constexpr std::size_t most_recordings = 128;
 
  private:
@@ -114,7 +114,7 @@ class CudaPass : public Pass {
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
   TailParts tail_parts_;
-  /// Of passes that ask for another division than flatten; empty until one does.
+  /// What passes that ask for another division than flatten need; empty until one does.
   struct Listed {
     ItemList list;
     PinnedArray<std::byte> staged;  ///< mirrors items

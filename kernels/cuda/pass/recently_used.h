@@ -24,7 +24,7 @@ class RecentlyUsed {
     found->second.used = ++now_;
     return &found->second.value;
   }
-  /// Of a full map an entry goes.
+  /// Removes an entry from a full map.
   void make_room() {
     if (!full()) return;
     entries_.erase(std::min_element(

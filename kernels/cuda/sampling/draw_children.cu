@@ -33,13 +33,13 @@ __device__ float squares_of(const Quad& quad) {
 template <bool kFaulty>
 __device__ NoiseAddress noise_of_row(const SamplingSetting& setting, const DrawInput& input) {
   StepKey key = setting.key;
-  if (setting.noise == DeviceNoise::coupled) return coupled_noise(key, input.depth);
+  if (setting.rule == AcceptanceRule::coupled) return coupled_noise(key, input.depth);
   std::uint64_t node_key = input.node_key;
   if (kFaulty && setting.fault == DeviceFault::same_depth_shares_noise) {
     node_key = static_cast<std::uint64_t>(input.depth);
   } else if (kFaulty && setting.fault == DeviceFault::retry_shares_noise) {
     key.step = 0;
-    node_key = key.position + static_cast<std::uint64_t>(input.depth);
+    node_key = key.noise_position(static_cast<std::uint64_t>(input.depth));
   }
   return sampled_noise(key, node_key);
 }
@@ -72,9 +72,9 @@ __global__ void __launch_bounds__(slice_threads)
   const SamplingSetting& setting = draw.settings[input.text];
   const RowStatistics statistics = store.statistics[input.store];
   const Row row(store.logits + input.store * store.stride, store.vocab);
-  const bool noisy = setting.noise != DeviceNoise::top;
-  const bool sampled = setting.noise == DeviceNoise::sampled;
-  const float sharpness = setting.sharpness;
+  const bool noisy = setting.rule != AcceptanceRule::greedy;
+  const bool sampled = setting.rule == AcceptanceRule::rejection;
+  const float belief_inverse_temperature = setting.belief_inverse_temperature;
   const NoiseAddress noise = noise_of_row<kFaulty>(setting, input);
   const bool top_two_only =
       kFaulty && setting.fault == DeviceFault::declared_is_not_sampled && store.vocab > 2;
@@ -96,8 +96,8 @@ __global__ void __launch_bounds__(slice_threads)
     for (int j = 0; j < 4; ++j) score[4 * i + j] = quad.at[j];
   }
   // Sums are the whole row's: they come before what has been listed is left out.
-  if (sharpness > 0.0f) {
-    const PowerSums sums = warp_power_sums(score, sharpness);
+  if (belief_inverse_temperature > 0.0f) {
+    const PowerSums sums = warp_power_sums(score, belief_inverse_temperature);
     if (lane_id() == 0) warp_sums[warp_id()].scores = sums;
   }
   if (sampled) {
@@ -149,9 +149,9 @@ __global__ void __launch_bounds__(slice_threads)
   if (warp_id() == slice_warps - 1) {
     RowSums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
     const bool has_warp = lane_id() < slice_warps;
-    if (sharpness > 0.0f) {
+    if (belief_inverse_temperature > 0.0f) {
       if (has_warp) sums.scores = warp_sums[lane_id()].scores;
-      sums.scores = joined_in_warp(sums.scores, sharpness);
+      sums.scores = joined_in_warp(sums.scores, belief_inverse_temperature);
     }
     if (sampled) {
       sums.squares = warp_reduce(has_warp ? warp_sums[lane_id()].squares : 0.0f, SumOf());
@@ -221,19 +221,19 @@ __global__ void __launch_bounds__(merge_threads)
   }
   drawn[row_index].children[thread] = child;
   const SamplingSetting& setting = draw.settings[input.text];
-  const float sharpness = setting.sharpness;
+  const float belief_inverse_temperature = setting.belief_inverse_temperature;
   const RowSums* const row_sums = parts.sums + std::int64_t{row_index} * slices;
-  if (sharpness > 0.0f) {
+  if (belief_inverse_temperature > 0.0f) {
     PowerSums sums = {0.0f, 0.0f, 0.0f, 0.0f};
     for (int slice = thread; slice < slices; slice += warp_size) {
-      sums = joined(sums, row_sums[slice].scores, sharpness);
+      sums = joined(sums, row_sums[slice].scores, belief_inverse_temperature);
     }
-    sums = joined_in_warp(sums, sharpness);
+    sums = joined_in_warp(sums, belief_inverse_temperature);
     drawn[row_index].scores[thread] =
         __uint_as_float(static_cast<std::uint32_t>(merged[thread] >> 32));
     if (thread == 0) drawn[row_index].sums.scores = sums;
   }
-  if (setting.noise == DeviceNoise::sampled) {
+  if (setting.rule == AcceptanceRule::rejection) {
     float squares = 0.0f;
     for (int slice = thread; slice < slices; slice += warp_size) {
       squares = __fadd_rn(squares, row_sums[slice].squares);
@@ -260,7 +260,7 @@ __global__ void score_token_kernel(DrawView draw, StoreView store, DrawnRow* dra
   const Row row(store.logits + input.store * store.stride, store.vocab);
   drawn->scores[0] =
       token_score(row, store.statistics[input.store], noise_of_row<false>(setting, input),
-                  setting.noise != DeviceNoise::top, input.after);
+                  setting.rule != AcceptanceRule::greedy, input.after);
   tell_host(completion.mark, draw.head->number);
 }
 

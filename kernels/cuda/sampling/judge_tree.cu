@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(slice_threads)
   const auto row_index = static_cast<std::int32_t>(blockIdx.y);
   if (row_index >= judge.head->rows) return;
   const SamplingSetting& setting = judge.settings[judge.rows[row_index].text];
-  if (setting.noise != DeviceNoise::coupled) return;
+  if (setting.rule != AcceptanceRule::coupled) return;
   const RowStatistics statistics = target.statistics[row_index];
   const Row row(target.logits + std::int64_t{row_index} * target.vocab, target.vocab);
   const NoiseAddress noise = coupled_noise(setting.key, judge.rows[row_index].depth);
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(slice_threads)
   }
 }
 
-/// Of a row whose every token is filtered: for a node without D.
+/// Returns a row whose every token is filtered, for a node without D.
 __device__ RowStatistics nothing_drafted() {
   RowStatistics none;
   none.cut_key = UINT32_MAX;
@@ -100,7 +100,8 @@ struct Judgement {
     return {child, child < 0 ? token : -1};
   }
 
-  /// Of the first `ranks` children those from no distribution: their mass in the residual,
+  /// Adds up, over those of the first `ranks` children from no distribution, their mass in the
+  /// residual.
   __device__ double mass_of_refused(const NodeRows& rows, double scale, std::int32_t ranks) const {
     const ResidualScale c(scale);
     double mass = 0.0;
@@ -213,7 +214,7 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
   const JudgeInput input = judge.rows[row_index];
   const SamplingSetting& setting = judge.settings[input.text];
   const Judgement row{setting, judge, input, space};
-  if (setting.noise == DeviceNoise::sampled) {
+  if (setting.rule == AcceptanceRule::rejection) {
     // Without a row of the store D is 0; no row's logits are then looked at.
     const std::int64_t store_row = row.input.store < 0 ? 0 : row.input.store;
     const float* const draft_logits = store.logits + store_row * store.stride;
@@ -223,7 +224,7 @@ __device__ RowOutcome outcome_of(const JudgeView& judge, const TargetView& targe
     return row.reject<Rejection>(rows);
   }
   TokenId token = statistics.argmax;
-  if (setting.noise == DeviceNoise::coupled) {
+  if (setting.rule == AcceptanceRule::coupled) {
     std::uint64_t best = 0;
     for (int i = 0; i < slices; ++i) {
       const std::uint64_t place = target.slice_best[std::int64_t{row_index} * slices + i];

@@ -43,7 +43,7 @@ __device__ inline NoiseAddress coupled_noise(const StepKey& key, std::int32_t de
   return {RandomStream::coupled,
           key.seed,
           key.sequence,
-          key.position + static_cast<std::uint64_t>(depth),
+          key.noise_position(static_cast<std::uint64_t>(depth)),
           0,
           true};
 }

@@ -16,9 +16,9 @@ __device__ inline PowerSums joined_in_warp(PowerSums own, float power) {
   return own;
 }
 
-/// Of the lanes' scores, to all lanes. Relative to the warp's largest score there is one logarithm
-/// and one exponential for each, by the approximations of the hardware: x is right to about
-/// 3e-7 power (1 + |log(score / largest)|), and what is far from 0 hardly weighs.
+/// Sums the lanes' scores, for all lanes. Relative to the warp's largest score there is one
+/// logarithm and one exponential for each, by the approximations of the hardware: x is right to
+/// about 3e-7 power (1 + |log(score / largest)|), and what is far from 0 hardly weighs.
 template <int kCount>
 __device__ PowerSums warp_power_sums(const float (&score)[kCount], float power) {
   float largest = 0.0f;

@@ -18,7 +18,7 @@ __device__ inline float minus_infinity() { return __int_as_float(static_cast<int
 /// NaN to minus infinity, plus infinity to the largest finite number.
 __device__ inline float cleaned(float x) { return isnan(x) ? minus_infinity() : fminf(x, FLT_MAX); }
 
-/// Of a cleaned logit.
+/// Penalises a cleaned logit.
 __device__ inline float penalised(float x, float penalty) {
   return x > 0.0f ? __fdiv_rn(x, penalty) : __fmul_rn(x, penalty);
 }
@@ -48,7 +48,7 @@ __device__ inline bool before_cut(std::uint32_t key, std::int32_t token, std::ui
   return key > cut_key || (key == cut_key && token <= cut_id);
 }
 
-/// Of a token with cleaned logit x; 0 where filters removed it.
+/// Returns the probability of a token with cleaned logit x; 0 where filters removed it.
 __device__ inline float probability(const RowStatistics& row, float x, std::int32_t token) {
   if (!before_cut(order_key(x), token, row.cut_key, row.cut_id)) return 0.0f;
   const float weight = weight_of(row.max, row.inverse_temperature, x);

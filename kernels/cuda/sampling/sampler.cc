@@ -59,7 +59,7 @@ void CudaSampler::write_head(const JobPlan& job, std::size_t rows, std::size_t t
 }
 
 SamplingSetting CudaSampler::setting_of(const SamplingParams& params, const StepKey& key,
-                                        DeviceNoise noise) const {
+                                        AcceptanceRule rule) const {
   SamplingSetting setting;
   setting.key = key;
   setting.top_p = params.top_p;
@@ -77,7 +77,7 @@ SamplingSetting CudaSampler::setting_of(const SamplingParams& params, const Step
   }
   setting.penalty = static_cast<float>(params.repetition_penalty);
   setting.top_k = std::max(params.top_k, 0);
-  setting.noise = noise;
+  setting.rule = rule;
   setting.fault = fault();
   return setting;
 }
@@ -86,7 +86,7 @@ SamplingSetting CudaSampler::setting_of(const JobPlan& job, const TextInput& tex
                                         const TextInput& next, std::size_t& penalised) const {
   SamplingSetting setting =
       setting_of(fault() == DeviceFault::neighbours_parameters ? next.params : text.params,
-                 fault() == DeviceFault::neighbours_noise ? next.key : text.key, text.noise);
+                 fault() == DeviceFault::neighbours_noise ? next.key : text.key, text.rule);
   if (!is_penalised(text.penalty, text.params)) return setting;
   const bool of_next = fault() == DeviceFault::neighbours_counts && next.penalty != nullptr;
   setting.penalised = 1;
@@ -217,11 +217,12 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   for (std::size_t t = 0; t < texts; ++t) {
     const auto input_of_text = [&](std::size_t i) {
       const DrawText& text = batch.texts[i];
-      return TextInput{text.params, text.key, text.noise, text.penalty};
+      return TextInput{text.params, text.key, text.rule, text.penalty};
     };
     SamplingSetting setting =
         setting_of(plan_.draw, input_of_text(t), input_of_text((t + 1) % texts), penalised);
-    setting.sharpness = static_cast<float>(batch.texts[t].sharpness);
+    setting.belief_inverse_temperature =
+        static_cast<float>(batch.texts[t].belief_inverse_temperature);
     on_host(plan_.draw.settings)[t] = setting;
   }
   DrawInput* const inputs = on_host(plan_.draw_rows);
@@ -235,8 +236,8 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     const DrawText& text = batch.texts[to_size(row.text)];
     inputs[r] = input_of(row);
     inputs[r].text = row.text;
-    draw_scores_.push_back(text.sharpness > 0.0);
-    draw_samples_.push_back(text.noise == DeviceNoise::sampled);
+    draw_scores_.push_back(text.belief_inverse_temperature > 0.0);
+    draw_samples_.push_back(text.rule == AcceptanceRule::rejection);
     if (!is_penalised(text.penalty, text.params)) continue;
     const Path path = write_path(plan_.draw, *text.penalty, row.node, path_tokens);
     inputs[r].path_begin = path.begin;
@@ -279,8 +280,8 @@ DrawView CudaSampler::send_row(const DrawText& text, const DrawRow& row, TokenId
   input.after = token;
   transfers_.wait();
   write_head(plan_.more, 1, 1);
-  SamplingSetting setting = setting_of(text.params, text.key, text.noise);
-  setting.sharpness = static_cast<float>(text.sharpness);
+  SamplingSetting setting = setting_of(text.params, text.key, text.rule);
+  setting.belief_inverse_temperature = static_cast<float>(text.belief_inverse_temperature);
   *on_host(plan_.more.settings) = setting;
   *on_host(plan_.more_rows) = input;
   hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
@@ -295,8 +296,8 @@ DrawnChildren CudaSampler::more(const DrawText& text, const DrawRow& row, TokenI
                 on_host(plan_.drawn_more),
                 {on_device(plan_.draw_finished), on_host(plan_.draw_mark)}, 1, faulty(), stream_);
   wait_for({batches_, plan_.more.head, plan_.draw_mark, plan_.draw_finished, "drawing children"});
-  return children_of(*on_host(plan_.drawn_more), text.sharpness > 0.0,
-                     text.noise == DeviceNoise::sampled);
+  return children_of(*on_host(plan_.drawn_more), text.belief_inverse_temperature > 0.0,
+                     text.rule == AcceptanceRule::rejection);
 }
 
 float CudaSampler::score_of(const DrawText& text, const DrawRow& row, TokenId token) {
@@ -315,7 +316,7 @@ void CudaSampler::stage_score(std::span<const TokenId> next, const SamplingParam
   if (plan_.common_vocab == 0) throw_failure("CUDA sampler: it was made without a draft");
   transfers_.wait();
   write_head(plan_.score, next.size(), 1);
-  *on_host(plan_.score.settings) = setting_of(params, {}, DeviceNoise::top);
+  *on_host(plan_.score.settings) = setting_of(params, {}, AcceptanceRule::greedy);
   std::copy(next.begin(), next.end(), on_host(plan_.score.next));
   hand_over(plan_.score, plan_.score.next.at + next.size() * sizeof(TokenId));
   score_staged_ = next.size();

@@ -61,12 +61,13 @@ class CudaSampler final : public DeviceSampler {
   }
   void write_head(const JobPlan& job, std::size_t rows, std::size_t texts);
   SamplingSetting setting_of(const SamplingParams& params, const StepKey& key,
-                             DeviceNoise noise) const;
-  /// Of a batch's text, whose penalised tokens it writes; a planted fault takes the next one's.
+                             AcceptanceRule rule) const;
+  /// Input of a batch's text, whose penalised tokens it writes; a planted fault takes the next
+  /// one's.
   struct TextInput {
     const SamplingParams& params;
     const StepKey& key;
-    DeviceNoise noise;
+    AcceptanceRule rule;
     const PenaltyText* penalty;
   };
   SamplingSetting setting_of(const JobPlan& job, const TextInput& text, const TextInput& next,
@@ -80,7 +81,7 @@ class CudaSampler final : public DeviceSampler {
   /// The job's inputs up to `end`, and what its penalised texts need beside.
   void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
                  std::size_t path_tokens = 0);
-  /// Of a batch's results, where they are told and counted. If all work has ended without them, the
+  /// Where a batch's results are told and counted. If all work has ended without them, the
   /// error says what the host and the GPU know of the batch.
   struct Awaited {
     std::uint32_t batch;

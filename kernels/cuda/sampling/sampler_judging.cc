@@ -13,8 +13,7 @@ bool is_certain(const JudgeBatch& batch, std::size_t row) {
 
 }  // namespace
 
-// Lists of children by rank, one after the other; node keys along the paths of ranks. A tree begins
-// with each root.
+// Lists children by rank, one after the other. A tree begins with each root.
 void CudaSampler::link_children(const JudgeBatch& batch) {
   JudgeInput* const inputs = on_host(plan_.judge_rows);
   std::int32_t* const child_row = on_host(plan_.judge.child_row);
@@ -27,6 +26,7 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     inputs[r] = JudgeInput{};
     inputs[r].store = batch.store[r];
     inputs[r].depth = batch.depth[r];
+    inputs[r].node_key = batch.key[r];
     inputs[r].text = static_cast<std::int32_t>(roots_.size()) - 1;
     const bool in_order =
         parent == -1 || (!roots_.empty() && parent >= roots_.back() && to_size(parent) < r);
@@ -47,26 +47,22 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     inputs[r].first_child = first;
     std::fill_n(child_row + first, inputs[r].children, -1);
     first += inputs[r].children;
-    const DeviceNoise rule = batch.texts[to_size(inputs[r].text)].rule;
-    const bool draft_needed = rule == DeviceNoise::sampled && inputs[r].drawn_from != 0;
+    const AcceptanceRule rule = batch.texts[to_size(inputs[r].text)].rule;
+    const bool draft_needed = rule == AcceptanceRule::rejection && inputs[r].drawn_from != 0;
     if (draft_needed && (inputs[r].store < 0 || plan_.common_vocab == 0)) {
       throw_failure(cat("CUDA sampler: row ", r, " has children, but no draft distribution"));
     }
   }
   for (std::size_t r = 0; r < rows; ++r) {
-    if (batch.parent[r] < 0) {
-      inputs[r].node_key = root_node_key;
-      continue;
-    }
+    if (batch.parent[r] < 0) continue;
     const JudgeInput& parent = inputs[batch.parent[r]];
     const std::int32_t rank = batch.rank[r];
     if (rank < 0 || rank >= parent.children || child_row[parent.first_child + rank] >= 0) {
       throw_failure(cat("CUDA sampler: row ", r, " has rank ", rank, " among ", parent.children,
                         " siblings"));
     }
-    inputs[r].node_key = child_node_key(parent.node_key, rank);
     child_row[parent.first_child + rank] = static_cast<std::int32_t>(r);
-    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == DeviceNoise::sampled;
+    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == AcceptanceRule::rejection;
     child_token[parent.first_child + rank] =
         sampled && is_certain(batch, r) ? ~batch.token[r] : batch.token[r];
   }
@@ -76,7 +72,8 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
   const std::size_t rows = batch.token.size(), texts = batch.texts.size();
   check_batch("judge", rows, texts);
   if (batch.parent.size() != rows || batch.depth.size() != rows || batch.rank.size() != rows ||
-      batch.store.size() != rows || (!batch.certain.empty() && batch.certain.size() != rows)) {
+      batch.key.size() != rows || batch.store.size() != rows ||
+      (!batch.certain.empty() && batch.certain.size() != rows)) {
     throw_failure("CUDA sampler: the arrays of trees differ in length");
   }
   judge_staged_ = 0;  // until all is well

@@ -1,6 +1,6 @@
 // Kernels of sampling over logits that stay on the GPU: distributions of rows, children drawn
 // from them, judging of a tree. Definitions are the host's: kernels/logits.h, kernels/noise.h,
-// drafting/child_drawer.h, verify/acceptance.h.
+// drafting/child_drawer.h, verify/verifier.h.
 //
 // All inputs but the logits lie at fixed addresses and are read when a kernel runs, the number
 // of rows among them (BatchHead::rows): `rows` of a launch may exceed it, further rows do
@@ -29,7 +29,7 @@ inline std::int32_t slices_of(std::int32_t vocab) {
   return (vocab + slice_tokens - 1) / slice_tokens;
 }
 
-/// Of all rows of a batch.
+/// What all rows of a batch share.
 struct BatchHead {
   std::int32_t rows = 0;
   std::int32_t texts = 0;
@@ -37,17 +37,17 @@ struct BatchHead {
   std::uint32_t unused = 0;
 };
 
-/// Of a text's rows.
+/// What a text's rows share.
 struct SamplingSetting {
   StepKey key;
   double top_p = 1.0;                ///< 1 or more: off
   float inverse_temperature = 0.0f;  ///< 0: all mass on the argmax
   float least_weight = 0.0f;         ///< min-p, as a part of the largest weight; 0: off
   float penalty = 1.0f;
-  float sharpness = 0.0f;  ///< power of the moments of scores; 0: none are wanted
+  float belief_inverse_temperature = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
-  DeviceNoise noise = DeviceNoise::sampled;
+  AcceptanceRule rule = AcceptanceRule::rejection;
   DeviceFault fault = DeviceFault::none;  ///< looked at by launches that are `faulty`
   std::int32_t text = 0;                  ///< whose text_bits these are
   std::int32_t root = 0;                  ///< judging: the first row of its tree
@@ -106,7 +106,7 @@ inline constexpr int drawn_children = 32;
 
 /// Over a row's tokens, or a slice's. (Without initialisers: it lies in shared memory, too.)
 struct RowSums {
-  PowerSums scores;  ///< where the setting has a sharpness
+  PowerSums scores;  ///< where the setting has an inverse temperature of beliefs
   float squares;     ///< of the probabilities, where children are sampled
 };
 
@@ -115,8 +115,9 @@ struct DrawnRow {
   DeviceChild children[drawn_children];
   std::int32_t argmax = -1;  ///< -1: the row has no finite logit
   std::int32_t unused = 0;
-  RowSums sums = {};                  ///< over the whole row
-  float scores[drawn_children] = {};  ///< of the children, where the setting has a sharpness
+  RowSums sums = {};  ///< over the whole row
+  float scores[drawn_children] =
+      {};  ///< of the children, where the setting has an inverse temperature of beliefs
 };
 
 /// What slices leave for whoever merges them.

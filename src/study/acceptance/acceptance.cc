@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/fingerprint.h"
 #include "base/json_file.h"
+#include "base/judged_children.h"
 #include "base/remedy.h"
 #include "drafting/shape_json.h"
 #include "engine/access.h"
@@ -218,7 +219,7 @@ const MeasuredAcceptance& setting_for(const std::filesystem::path& file, const M
 }
 
 void RankCounts::add(const TokenTree& tree, std::span<const std::int32_t> path) {
-  for_each_examined(tree, path, false, [&](std::int32_t node, bool is_accepted) {
+  for_each_judged(tree, path, false, [&](std::int32_t node, bool is_accepted) {
     const auto rank = static_cast<std::size_t>(tree.rank[node]);
     if (judged.size() <= rank) {
       judged.resize(rank + 1, 0);

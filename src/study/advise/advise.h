@@ -30,7 +30,7 @@ struct Candidate {
   Trial sampled = {};            ///< of automatic sizes nothing is sampled
   std::int32_t prompts = 0;      ///< on which it was sampled
   double sampled_speedup = 1.0;  ///< over plain decoding on the same prompts
-  // Of the check:
+  // Results of the check:
   Trial measured = {};  ///< over all rounds
   /// Over plain decoding of the same round: the median of the rounds, the least, the greatest.
   double speedup = 1.0, lowest = 1.0, highest = 1.0;

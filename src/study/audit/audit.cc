@@ -95,7 +95,7 @@ class Audit {
     };
   }
 
-  // Of one sample of every setting, from a few texts. It looks at no token, so choosing by the
+  // Times one sample of every setting, from a few texts. It looks at no token, so choosing by the
   // clock biases no test.
   double seconds_of_sample() {
     constexpr std::int64_t tried = 24;

@@ -8,7 +8,7 @@ namespace {
 
 PlantedFault judging(const char* name, JudgingFault fault) {
   return {name, [fault](EngineAccess& engine) {
-            engine.judge_by([fault] { return make_faulty_rejection_rule(fault); });
+            engine.judge_by([fault] { return make_faulty_rejection_verifier(fault); });
           }};
 }
 
@@ -28,8 +28,9 @@ std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acce
   if (acceptance == Acceptance::coupled) {
     std::vector<PlantedFault> faults = {rope};
     if (!engine.judges_on_device()) {
-      faults.push_back({"coupled trees judged by rejection",
-                        [](EngineAccess& e) { e.judge_by([] { return make_rejection_rule(); }); }});
+      faults.push_back({"coupled trees judged by rejection", [](EngineAccess& e) {
+                          e.judge_by([] { return make_rejection_verifier(); });
+                        }});
     }
     return faults;
   }

@@ -165,7 +165,7 @@ LawSampling::LawSampling(Engine& engine, TargetLaws& laws,
 
 void LawSampling::rest() {
   states_.clear();
-  for (const auto& prompt : prompts_) states_.push_back(access_.new_text(prompt));
+  for (const auto& prompt : prompts_) states_.push_back(access_.new_state(prompt));
 }
 
 Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
@@ -173,7 +173,7 @@ Generation LawSampling::draw_text(std::size_t prompt, std::uint64_t stream) {
   SequenceState& state = states_[prompt];
   const CutBack cut_back{state, state.length()};
   // Short of slots, generate() says so.
-  if (TargetRunner::late_rows(state) > 0) access_.turn().target.prefill(state);
+  if (TargetRunner::prefill_rows(state) > 0) access_.turn().target.prefill(state);
   Generation text = access_.generate(state, options_);
   if (text.finish_reason == FinishReason::length) return text;
   throw_failure(cat("audit: ", name_of(text.finish_reason), " ended a text after ",

@@ -25,7 +25,7 @@ struct PlainPass {
   std::vector<float> probability;  ///< [vocab] as sampled from, filters included
   /// What rounding may make of a difference of two logprobs (logit_rounding).
   double rounding = 0.0;
-  /// Of the logprobs of tokens that the filters keep.
+  /// Returns the least of the logprobs of tokens that the filters keep.
   double least_kept() const;
 };
 
@@ -164,7 +164,7 @@ class FaultGuard {
 
  private:
   EngineAccess engine_;
-  EngineAccess::RuleMaker rule_;  ///< the former one
+  EngineAccess::VerifierMaker rule_;  ///< the former one
 };
 
 }  // namespace coppice::study

@@ -97,7 +97,7 @@ void Axis::choose_numbers(const DataRange& data, AxisSide side) {
   if (ticks_.empty()) ticks_ = {{low_, compact_number(low_)}, {high_, compact_number(high_)}};
 }
 
-// Of the way from the low end to the high one.
+// Returns the share of the way from the low end to the high one.
 double Axis::share_of(double value) const {
   const auto warped = [&](double v) { return spec_.scale == Scale::linear ? v : std::log2(v); };
   return (warped(value) - warped(low_)) / (warped(high_) - warped(low_));

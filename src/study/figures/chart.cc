@@ -139,7 +139,7 @@ void draw_reference(Svg& svg, const ReferenceLine& reference, const Axis& x, con
   if (low < high) svg.line({x.at(low), y.at(low)}, {x.at(high), y.at(high)}, stroke);
 }
 
-/// Of the tiles' values; limits and colours.
+/// Maps the tiles' values to colours, within limits.
 class Colours {
  public:
   Colours(const AxisSpec& spec, const std::vector<Tile>& tiles, double bottom, double top)

@@ -18,7 +18,7 @@ bool plans_tree(const Cell& cell) { return cell.policy == Policy::sequoia && cel
 
 CellAcceptance::CellAcceptance(const StudyRequest& request, const std::filesystem::path& kept)
     : request_(request), file_(kept) {
-  // Of every temperature and rule once; at temperature 0 cells have one rule.
+  // Holds every temperature and rule once; at temperature 0 cells have one rule.
   std::map<std::pair<double, Acceptance>, GenerateOptions> settings;
   for (const Cell& cell : request.cells) {
     if (!plans_tree(cell)) continue;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/judged_children.h"
 #include "study/observed.h"
 
 namespace coppice::study {
@@ -23,7 +24,7 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path, 
   }
   std::int32_t parent = -1;
   double believed = 0.0;  // of the siblings before
-  for_each_examined(tree, path, ends, [&](std::int32_t child, bool accepted) {
+  for_each_judged(tree, path, ends, [&](std::int32_t child, bool accepted) {
     const Examined one = {1, accepted ? 1 : 0, static_cast<double>(tree.draft_prob[child])};
     by_draft_prob[probability_bin(one.estimate)] += one;
     by_position[{std::min(tree.depth[child], deepest_counted),

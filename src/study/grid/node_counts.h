@@ -25,7 +25,7 @@ inline constexpr std::size_t number_bins = 8;
 /// Deeper nodes and later siblings are counted with these. Depths begin at 1, ranks at 0.
 inline constexpr std::int32_t deepest_counted = 32, last_rank_counted = 31;
 
-/// Draft tokens that the judge examined (for_each_examined()).
+/// Draft tokens that the judge examined (for_each_judged()).
 struct Examined {
   std::int64_t examined = 0;
   std::int64_t accepted = 0;

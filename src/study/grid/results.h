@@ -78,7 +78,7 @@ struct Result {
                   kept, device, dtype, run)
 
   std::int64_t tokens() const;  ///< new ones of all turns
-  /// Of these, what decoding brought and not prefill.
+  /// Counts those of the tokens that decoding brought and not prefill.
   std::int64_t decoded() const;
   std::int64_t steps() const { return static_cast<std::int64_t>(accepted.size()); }
   std::int64_t drafted() const;  ///< draft tokens of all trees

@@ -39,7 +39,7 @@ struct Provenance {
                   instruction_set, threads)
 };
 
-/// Of a run that begins now.
+/// Describes a run that begins now.
 Provenance provenance_of(Engine& engine, const std::string& command);
 
 /// Names and values, in order, for people.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/judged_children.h"
 #include "study/files/members.h"
 #include "study/observed.h"
 
@@ -21,7 +22,7 @@ constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
 constexpr int trace_version = 4;
 constexpr std::string_view line_start = "{\"trace\":4,";
 
-/// Of the texts in whole lines; `refuse` is told of what is none.
+/// Collects the names of the texts in whole lines; `refuse` is told of what is none.
 TracedNames names_in(std::string_view lines, const auto& refuse) {
   TracedNames names;
   while (!lines.empty()) {
@@ -43,20 +44,18 @@ void TracedText::add(const StepView& step) {
   const std::int32_t number = nodes.step.empty() ? 0 : nodes.step.back() + 1;
   std::vector<Fate> fates(static_cast<std::size_t>(tree.nodes()), Fate::not_reached);
   fates[0] = Fate::root;
-  for_each_examined(tree, step.kept_path(), step.ends_in_tree(),
-                    [&](std::int32_t node, bool accepted) {
-                      fates[node] = accepted ? Fate::accepted : Fate::rejected;
-                    });
+  for_each_judged(tree, step.kept_path(), step.ends_in_tree(),
+                  [&](std::int32_t node, bool accepted) {
+                    fates[node] = accepted ? Fate::accepted : Fate::rejected;
+                  });
   std::vector<float> target_prob(fates.size(), 1.0f);
-  ChildLinks links;
-  links.assign(tree);
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     nodes.step.push_back(number);
     nodes.node.push_back(node);
-    std::int32_t child = links.first_child(node);
+    std::int32_t child = tree.first_child[node];
     if (child < 0) continue;
     const std::span<const float> row = step.target.distribution(node);
-    for (; child >= 0; child = links.next_sibling(child)) {
+    for (; child >= 0; child = tree.next_sibling[child]) {
       target_prob[child] = row[tree.token[child]];
     }
   }

@@ -17,7 +17,8 @@ struct PlannedSettings {
   std::vector<GenerateOptions> settings;  ///< one, or one for each part of the texts
   std::string planned_for;                ///< sequoia: what its trees were planned for, in words
 
-  /// Of the recording's text at that place: every text is in another part than the one before.
+  /// Returns the part of the recording's text at that place: every text is in another part than the
+  /// one before.
   std::size_t place_of(std::size_t text) const { return text % settings.size(); }
 };
 

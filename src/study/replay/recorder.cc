@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/fingerprint.h"
-#include "drafting/tree_part.h"
 #include "engine/check_speculation.h"
 #include "engine/tree_plan.h"
 #include "kernels/logits.h"
@@ -18,14 +17,14 @@
 namespace coppice::study {
 namespace {
 
-// A draft path that may be recorded: a token below a node of the arena.
+// A draft path that may be recorded: a token below a candidate.
 struct FoundPath {
   double score = 1.0;
   std::int32_t depth = 0;
   std::uint64_t number = 0;  // in the order found: parents before children
-  std::int32_t parent = -1;  // arena node
+  std::int32_t parent = -1;  // candidate
   TokenId token = -1;
-  std::int32_t node = -1;  // arena node, once evaluated
+  std::int32_t node = -1;  // candidate, once evaluated
   // Product of acceptance by rank along the path; 0 where the path is not of this order.
   double settled = 1.0, sampled = 1.0;
 };
@@ -184,7 +183,7 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
 
   EngineAccess access(engine_);
   const Model& draft = *access.draft().model;
-  SequenceState state = access.new_text(tokens);
+  SequenceState state = access.new_state(tokens);
   {
     const EngineAccess::Turn turn = access.turn();
     DraftPrompt missing{&state, draft_params_};
@@ -218,7 +217,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   const bool greedy = target_params_.temperature == 0.0;
   const auto noise_at = [&](std::int32_t depth) -> std::span<const float> {
     if (greedy) return {};
-    return noise_.row(key.seed, key.sequence, key.position + static_cast<std::uint64_t>(depth));
+    return noise_.row(key.seed, key.sequence,
+                      key.noise_position(static_cast<std::uint64_t>(depth)));
   };
   const std::int32_t deepest =
       std::min(access.draft().model->max_positions(), access.target().model->max_positions()) -
@@ -226,16 +226,17 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   const auto most = static_cast<std::size_t>(std::min(
       {options_.nodes, draft.room(DraftRunner::lag(state), 1) / 2 + 1, target.free_slots()}));
 
-  TokenTree arena;
-  arena.reset(state.tokens.back());
-  std::vector<FoundPath> of_node(1);  // by arena node; the root
-  std::vector<DrawnOrders> orders;    // by arena node
+  TokenTree candidates;
+  candidates.reset(state.tokens.back());
+  std::vector<FoundPath> of_node(1);  // by candidate; the root
+  std::vector<DrawnOrders> orders;    // by candidate
   std::vector<FoundPath> best(1);
   best[0].node = 0;
   std::uint64_t found = 0;
   std::vector<std::int32_t> batch(1, 0), children(1, 0);
 
-  const DraftRunner::Step step = draft.begin(state, key, {draft_params_, ChildDraw::sampled});
+  const DraftRunner::Step step =
+      draft.begin(state, key, {draft_params_, AcceptanceRule::rejection});
   const auto draft_probs = [&](std::int32_t node) {
     return step->sampler().distributions()->row(node);
   };
@@ -260,7 +261,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
       FoundPath& one = best.emplace_back();
       one.settled = worth(parent.settled, drawn.settled, token);
       one.sampled = worth(parent.sampled, drawn.sampled, token);
-      const double w = arena.path_prob[node] * static_cast<double>(draft_probs(node)[token]);
+      const double w = candidates.path_prob[node] * static_cast<double>(draft_probs(node)[token]);
       one.score = std::min(parent.score, std::max({w, one.settled, one.sampled}));
       one.depth = parent.depth + 1;
       one.number = ++found;
@@ -269,19 +270,20 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     }
   };
   while (!batch.empty()) {
-    step->evaluate(arena, batch);
-    orders.resize(static_cast<std::size_t>(arena.nodes()));
+    step->evaluate(candidates, batch);
+    orders.resize(static_cast<std::size_t>(candidates.nodes()));
     for (const std::int32_t node : batch) {
-      const std::span<const float> probs = draft_probs(node), noise = noise_at(arena.depth[node]);
+      const std::span<const float> probs = draft_probs(node),
+                                   noise = noise_at(candidates.depth[node]);
       // Multiplied in float, as ChildDrawer does: ties must fall alike.
       const auto noisy = [&](std::size_t i) { return greedy ? probs[i] : probs[i] * noise[i]; };
       orders[node].settled = largest(probs.size(), noisy, options_.top_k);
       for (std::int32_t rank = 0; !greedy && rank < options_.top_k; ++rank) {
-        const auto drawn = step->child(arena, node, rank);
+        const auto drawn = step->child(candidates, node, rank);
         if (!drawn) break;
         orders[node].sampled.push_back(drawn->token);
       }
-      if (arena.depth[node] < deepest) offer(node);
+      if (candidates.depth[node] < deepest) offer(node);
     }
     if (best.size() > most) {
       std::vector<std::int32_t> dropped;
@@ -296,8 +298,9 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     batch.clear();
     for (FoundPath& candidate : best) {
       if (candidate.node >= 0) continue;
-      candidate.node = arena.add(candidate.parent, candidate.token, children[candidate.parent]++,
-                                 draft_probs(candidate.parent)[candidate.token], candidate.score);
+      candidate.node =
+          candidates.add(candidate.parent, candidate.token, children[candidate.parent]++,
+                         draft_probs(candidate.parent)[candidate.token], candidate.score);
       children.push_back(0);
       of_node.push_back(candidate);
       batch.push_back(candidate.node);
@@ -311,7 +314,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   }
   std::ranges::sort(kept);
   TokenTree tree;
-  TreePart().copy(arena, kept, tree);
+  tree.assign_part(candidates, kept);
   const TargetRunner::Pass pass = target.pass(state, tree, target_params_);
   if (!pass) {
     throw_failure("record: too few KV slots for the nodes; raise kv_tokens or record fewer");
@@ -322,8 +325,8 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
   for (std::int32_t node = 0; node < tree.nodes(); ++node) {
     const TokenId most_probable = greedy ? judged.argmax(node) : -1;
     const std::span<const float> probs = judged.distribution(node);
-    const std::int32_t source = tree.source[node];
-    append_node(orders[source], probs, draft_probs(source), options_.top_k,
+    const std::int32_t candidate = tree.candidate[node];
+    append_node(orders[candidate], probs, draft_probs(candidate), options_.top_k,
                 greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[node])), out);
     const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[node]));
     out.parent.push_back(static_cast<std::uint32_t>(parent));

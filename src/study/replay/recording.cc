@@ -188,7 +188,7 @@ RecordedText text_from(BlockReader in, std::int64_t vocab_size) {
   return text;
 }
 
-/// Of a file's bytes, which `where` names.
+/// Reads a file's bytes, which `where` names.
 Recording recording_from(std::string_view file, const std::string& where) {
   Recording recording;
   constexpr std::size_t numbers = 3 * sizeof(std::uint64_t);

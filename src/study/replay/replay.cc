@@ -49,7 +49,7 @@ std::uint64_t scattered(std::uint64_t number) {
 Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
   Setting setting;
   setting.options = settled(options, recording.header);
-  setting.draw = child_draw(setting.options);
+  setting.draw = drawing_rule(setting.options);
   setting.local_vocab = local_vocabulary(recording);
   const Speculation& asked = setting.options.speculation;
   SequoiaTrees sequoia_trees;
@@ -87,7 +87,8 @@ Replayer::Replayer(const Recording& recording, Setting setting)
     : recording_(recording),
       setting_(std::move(setting)),
       policy_(make_policy(setting_.options, setting_.plan, nullptr)),
-      rule_(setting_.draw == ChildDraw::sampled ? make_rejection_rule() : make_greedy_rule()),
+      verifier_(setting_.draw == AcceptanceRule::rejection ? make_rejection_verifier()
+                                                           : make_greedy_verifier()),
       draft_(setting_.local_vocab),
       target_(setting_.local_vocab, draft_) {}
 
@@ -153,7 +154,7 @@ void Replayer::leave_out_stand_ins() {
   for (std::int32_t node = 1; node < grown_.nodes(); ++node) {
     if (!RecordedDraft::is_stand_in(grown_, node)) recorded_.push_back(node);
   }
-  part_.copy(grown_, recorded_, tree_);
+  tree_.assign_part(grown_, recorded_);
 }
 
 ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, std::uint64_t seed) {
@@ -161,7 +162,7 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   // settings that meet at a position judge there by the same numbers.
   const auto place = static_cast<std::uint64_t>(text.prompt_tokens + position);
   const StepKey key{seed, static_cast<std::uint64_t>(text.prompt), place, place};
-  rule_->judge(tree_, target_, draft_.distributions(), key, verdict_);
+  verifier_->judge(tree_, target_, draft_.distributions(), key, verdict_);
   ReplayedStep step;
   step.position = position;
   step.accepted_length = static_cast<std::int32_t>(verdict_.path.size()) + 1;
@@ -172,7 +173,7 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   step.lacks_entries = draft_.lacks_entries();
   const std::int32_t end = verdict_.path.empty() ? 0 : verdict_.path.back();
   step.ended_short =
-      std::ranges::find(draft_.shortfalls(), tree_.source[end]) != draft_.shortfalls().end();
+      std::ranges::find(draft_.shortfalls(), tree_.candidate[end]) != draft_.shortfalls().end();
   return step;
 }
 

@@ -14,12 +14,11 @@
 #include "coppice.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
-#include "drafting/tree_part.h"
 #include "engine/tree_plan.h"
 #include "study/figures/table.h"
 #include "study/replay/recording.h"
 #include "study/statistics.h"
-#include "verify/acceptance.h"
+#include "verify/verifier.h"
 
 namespace coppice::study {
 
@@ -56,15 +55,15 @@ class RecordedDraft final : public TextDraft {
   /// Starts a step at a position of a text, which must outlive the step. `stand_ins`: children
   /// that are not on record are drawn as stand-ins, below which all are, so that a tree whose shape
   /// is fixed gets the size and takes the passes that it would have had. They cannot be judged.
-  void begin(const RecordedText& text, std::int32_t position, ChildDraw draw, bool stand_ins);
-  void evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) override;
-  std::optional<DrawnChild> child(const TokenTree& arena, std::int32_t node,
+  void begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw, bool stand_ins);
+  void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override;
+  std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
 
   RecordedPlace root() const { return {start_, 0}; }
   /// Where the child with this token leads.
   RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
-  /// Of an evaluated node, by arena node.
+  /// Returns the place of an evaluated node, by candidate.
   RecordedPlace place(std::int32_t node) const { return nodes_[node].place; }
   bool evaluated(std::int32_t node) const {
     return std::cmp_less(node, nodes_.size()) && nodes_[node].evaluated;
@@ -78,7 +77,7 @@ class RecordedDraft final : public TextDraft {
   /// Writes D of an evaluated and recorded node, unless this step has done so already. Of a grown
   /// tree's nodes few are judged.
   void write_distribution(std::int32_t node);
-  /// Arena nodes below which growth wanted others that were not recorded.
+  /// Candidates below which growth wanted others that were not recorded.
   std::span<const std::int32_t> shortfalls() const { return shortfalls_; }
   /// Whether a node's children were not recorded (RecordingHeader::nodes are too few), and whether
   /// only the first of a node's were (RecordingHeader::top_k).
@@ -94,7 +93,7 @@ class RecordedDraft final : public TextDraft {
   };
 
   const ChildTable& children_of(const RecordedPosition& position) const {
-    return draw_ == ChildDraw::sampled ? position.sampled : position.settled;
+    return draw_ == AcceptanceRule::rejection ? position.sampled : position.settled;
   }
   RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
   bool has_others(std::int32_t node) const;
@@ -102,9 +101,9 @@ class RecordedDraft final : public TextDraft {
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
   std::int32_t start_ = 0;
-  ChildDraw draw_ = ChildDraw::sampled;
+  AcceptanceRule draw_ = AcceptanceRule::rejection;
   bool stand_ins_ = false;
-  std::vector<Node> nodes_;  ///< by arena node
+  std::vector<Node> nodes_;  ///< by candidate
   std::vector<std::int32_t> shortfalls_;
   bool lacks_nodes_ = false, lacks_entries_ = false;
   std::int32_t passes_ = 0;
@@ -149,7 +148,7 @@ struct ReplayedStep {
 };
 
 /// Replays texts under one setting. What grows trees and what judges them is what an engine uses:
-/// make_policy() and the rules of verify/acceptance.h, over a RecordedDraft and a RecordedTarget.
+/// make_policy() and the rules of verify/verifier.h, over a RecordedDraft and a RecordedTarget.
 ///
 /// A step at position t that accepts L tokens (bonus included) is followed by one at t + L. The
 /// first is at position 1: a text's first token comes with its prompt and is no step's. Only where
@@ -164,7 +163,8 @@ struct ReplayedStep {
 /// of third and later children (local_vocabulary).
 class Replayer {
  public:
-  /// Of the walk with this seed, in order; steps of several walks come interleaved.
+  /// Is told each step of the walk with this seed, in order; steps of several walks come
+  /// interleaved.
   using Visit = std::function<void(std::uint64_t seed, const ReplayedStep& step)>;
 
   /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
@@ -186,7 +186,7 @@ class Replayer {
   const GenerateOptions& options() const { return setting_.options; }
   /// Whether sizes and passes depend on the text's end alone.
   bool has_fixed_shape() const { return setting_.fixed_shape; }
-  // Of the step that is visited:
+  // About the step that is visited:
   const TokenTree& tree() const { return tree_; }  ///< what of it is on record
   const Verdict& verdict() const { return verdict_; }
   /// Tells the trees of the last replayed text apart from others, whatever policy grew them and in
@@ -196,7 +196,7 @@ class Replayer {
  private:
   struct Setting {
     GenerateOptions options;
-    ChildDraw draw;
+    AcceptanceRule draw;
     std::int64_t local_vocab;
     TreePlan plan;
     GrowthLimits limits;
@@ -213,14 +213,13 @@ class Replayer {
   const Recording& recording_;
   Setting setting_;
   std::unique_ptr<DraftPolicy> policy_;
-  std::unique_ptr<AcceptanceRule> rule_;
+  std::unique_ptr<Verifier> verifier_;
   RecordedDraft draft_;
   RecordedTarget target_;
   TokenTree tree_;                      ///< what can be judged of the grown tree
   std::int32_t size_ = 0;               ///< of the grown tree
   TokenTree grown_;                     ///< scratch: with its stand-ins
   std::vector<std::int32_t> recorded_;  ///< scratch: nodes of grown_ without them
-  TreePart part_;
   Verdict verdict_;
   std::uint64_t trees_print_ = 0;
   std::vector<std::uint64_t> node_prints_;  ///< scratch

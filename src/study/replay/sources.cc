@@ -39,7 +39,7 @@ void write_local_target(const RecordedPosition& position, std::int32_t node, std
 
 }  // namespace
 
-void RecordedDraft::begin(const RecordedText& text, std::int32_t position, ChildDraw draw,
+void RecordedDraft::begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw,
                           bool stand_ins) {
   text_ = &text;
   start_ = position;
@@ -67,17 +67,17 @@ RecordedPlace RecordedDraft::place_below(RecordedPlace parent, TokenId local_tok
   return found == children.end() ? RecordedPlace{} : led_to(parent, *found);
 }
 
-void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_t> nodes) {
+void RecordedDraft::evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) {
   ++passes_;
-  nodes_.resize(static_cast<std::size_t>(arena.nodes()));
+  nodes_.resize(static_cast<std::size_t>(candidates.nodes()));
   for (const std::int32_t node : nodes) {
     Node& at = nodes_[node];
     at.evaluated = true;
     if (node == 0) {
       at.place = root();
     } else {
-      const Node& parent = nodes_[arena.parent[node]];
-      const auto rank = static_cast<std::size_t>(arena.rank[node]);
+      const Node& parent = nodes_[candidates.parent[node]];
+      const auto rank = static_cast<std::size_t>(candidates.rank[node]);
       if (std::cmp_less(rank, parent.children.size()))
         at.place = led_to(parent.place, parent.children[rank]);
     }
@@ -87,12 +87,12 @@ void RecordedDraft::evaluate(const TokenTree& arena, std::span<const std::int32_
       __builtin_prefetch(at.children.data());
     } else {
       shortfalls_.push_back(node);
-      lacks_nodes_ |= !is_stand_in(arena, node);
+      lacks_nodes_ |= !is_stand_in(candidates, node);
     }
   }
 }
 
-std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*arena*/, std::int32_t node,
+std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*candidates*/, std::int32_t node,
                                                std::int32_t rank) {
   const Node& at = nodes_[node];
   if (std::cmp_less(rank, at.children.size()))
@@ -103,7 +103,7 @@ std::optional<DrawnChild> RecordedDraft::child(const TokenTree& /*arena*/, std::
     lacks_entries_ = true;
   }
   if (!stand_ins_) return std::nullopt;
-  // Of so small a D that no policy finds its node's mass or its path's probability used up.
+  // Has so small a D that no policy finds its node's mass or its path's probability used up.
   return DrawnChild{stand_in, rank == 0 ? 0.9f : 1e-9f};
 }
 
@@ -112,7 +112,7 @@ bool RecordedDraft::has_others(std::int32_t node) const {
   const RecordedPlace at = place(node);
   const RecordedPosition& p = position(at);
   const Span entries = entries_of(p, at.node);
-  const auto& ranks = draw_ == ChildDraw::sampled ? p.sampled_rank : p.settled_rank;
+  const auto& ranks = draw_ == AcceptanceRule::rejection ? p.sampled_rank : p.settled_rank;
   if (p.draft_rest[at.node] > 0.0f) return true;
   for (std::size_t e = entries.first; e < entries.first + entries.count; ++e) {
     if (ranks[e] == no_rank && p.draft[e] > 0.0f) return true;
@@ -128,12 +128,12 @@ void RecordedDraft::write_distribution(std::int32_t node) {
 }
 
 RecordedPlace RecordedTarget::place(std::int32_t node) const {
-  const std::int32_t source = tree_->source[node];
-  if (draft_.evaluated(source)) return draft_.place(source);
+  const std::int32_t candidate = tree_->candidate[node];
+  if (draft_.evaluated(candidate)) return draft_.place(candidate);
   if (node == 0) return draft_.root();
   // Its parent has been, or it could not have been drawn.
   const auto parent = static_cast<std::size_t>(tree_->parent[node]);
-  return draft_.place_below(draft_.place(tree_->source[parent]), tree_->token[node]);
+  return draft_.place_below(draft_.place(tree_->candidate[parent]), tree_->token[node]);
 }
 
 TokenId RecordedTarget::argmax(std::int32_t node) {
@@ -156,8 +156,8 @@ std::span<const float> RecordedTarget::distribution(std::int32_t node) {
     probs_[none()] = 1.0f;
     return probs_;
   }
-  const std::int32_t source = tree_->source[node];
-  if (draft_.evaluated(source)) draft_.write_distribution(source);
+  const std::int32_t candidate = tree_->candidate[node];
+  if (draft_.evaluated(candidate)) draft_.write_distribution(candidate);
   write_local_target(draft_.position(at), at.node, probs_);
   return probs_;
 }

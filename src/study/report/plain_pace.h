@@ -11,7 +11,8 @@ namespace coppice::study {
 
 /// Tokens/s of plain decoding, prefill left out, in the slowest and the fastest part of a run: in
 /// its rounds, or, where it has one, in thirds of its prompts, in the order in which they were run.
-/// Of several runs, those of the one where they differ most. 0: too little was run to say.
+/// Figures of several runs are those of the one where they differ most. 0: too little was run to
+/// say.
 struct PlainPace {
   double slowest = 0.0, fastest = 0.0;
   bool of_rounds = false;

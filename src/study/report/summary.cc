@@ -117,7 +117,7 @@ class Summariser {
     s.runs_print = texts.text();
   }
 
-  /// Of the result's prompt; prompts_.size() if it does not count.
+  /// Returns the place of the result's prompt; prompts_.size() if it does not count.
   std::size_t place_of(const Result& result) const {
     return static_cast<std::size_t>(std::ranges::find(prompts_, result.prompt) - prompts_.begin());
   }

@@ -1,4 +1,4 @@
-// Which rows of a pass see which slots, against a dense mask of random forests.
+// Which rows of a pass see which slots, against a dense mask of random prefix caches.
 #include "models/kv/pass_layout.h"
 
 #include <gtest/gtest.h>
@@ -21,19 +21,19 @@ class PassLayoutTest : public ::testing::Test {
  protected:
   struct Text {
     std::vector<TokenId> tokens;
-    KvTip tip;
+    CacheRef ref;
     KvSlots own;
     std::int32_t rows;
   };
 
   // Begins with `tokens`, shares all of them, and has `own` of its own.
   void write(const std::vector<TokenId>& tokens, std::int32_t own, std::int32_t rows) {
-    Text text{tokens, KvTip(forest_), KvSlots(&target_), rows};
-    text.tip.advance(tokens, static_cast<std::int32_t>(tokens.size()));
+    Text text{tokens, CacheRef(cache_), KvSlots(&target_), rows};
+    text.ref.advance(tokens, static_cast<std::int32_t>(tokens.size()));
     KvSlots target(&target_), draft(nullptr);
-    const auto known = static_cast<std::size_t>(text.tip.length());
+    const auto known = static_cast<std::size_t>(text.ref.length());
     ASSERT_TRUE(target.take(static_cast<std::int32_t>(tokens.size() - known)));
-    text.tip.append(std::span(tokens).subspan(known), target, draft);
+    text.ref.append(std::span(tokens).subspan(known), target, draft);
     ASSERT_TRUE(text.own.take(own));
     texts_.push_back(std::move(text));
   }
@@ -47,7 +47,7 @@ class PassLayoutTest : public ::testing::Test {
   std::vector<KvSegment> segments() {
     layout_.begin(PassLayout::Of::target);
     for (const Text& text : texts_) {
-      layout_.add(text.tip, text.own.all(), text.rows, text.tip.length());
+      layout_.add(text.ref, text.own.all(), text.rows, text.ref.length());
     }
     layout_.arrange();
     std::vector<KvSegment> all;
@@ -71,7 +71,7 @@ class PassLayoutTest : public ::testing::Test {
     for (std::size_t t = 0; t < texts_.size(); ++t) {
       const Text& text = texts_[t];
       std::vector<KvSlot> slots;
-      text.tip.list_slots(true, slots);
+      text.ref.list_slots(true, slots);
       slots.insert(slots.end(), text.own.all().begin(), text.own.all().end());
       std::map<KvSlot, std::int32_t> wanted;
       for (const KvSlot slot : slots)
@@ -83,12 +83,12 @@ class PassLayoutTest : public ::testing::Test {
     }
     return true;
   }
-  // Of the texts, each once, and most that a pass may list of them.
+  // Counts the texts, each once, and most that a pass may list of them.
   std::int64_t most_listed() {
     std::set<KvSlot> slots;
     for (const Text& text : texts_) {
       std::vector<KvSlot> of_text;
-      text.tip.list_slots(true, of_text);
+      text.ref.list_slots(true, of_text);
       slots.insert(of_text.begin(), of_text.end());
       slots.insert(text.own.all().begin(), text.own.all().end());
     }
@@ -98,7 +98,7 @@ class PassLayoutTest : public ::testing::Test {
   void write_any(std::mt19937& random) {
     const auto below = [&](std::size_t end) { return random() % end; };
     texts_.clear();
-    if (below(4) == 0) forest_.evict({16000, 0});
+    if (below(4) == 0) cache_.evict({16000, 0});
     const std::size_t count = 1 + below(8);
     for (std::size_t t = 0; t < count; ++t) {
       std::vector<TokenId> tokens;
@@ -112,7 +112,7 @@ class PassLayoutTest : public ::testing::Test {
   std::unique_ptr<Device> device_ = make_naive_device();
   KvPool target_{*device_,
                  {.layers = 1, .kv_heads = 1, .head_dim = 4, .page_size = 16, .pages = 1000}};
-  KvForest forest_{target_, nullptr};
+  PrefixCache cache_{target_, nullptr};
   std::vector<Text> texts_;
   PassLayout layout_;
 };
@@ -121,7 +121,7 @@ TEST_F(PassLayoutTest, ATextAloneHasOneSegment) {
   write(run(1, 100), 0, 1);
   texts_.clear();
   write(joined(run(1, 40), run(2, 90)), 5, 3);
-  forest_.validate();
+  cache_.validate();
   const auto all = segments();
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].slots.size(), 135u);
@@ -173,7 +173,7 @@ TEST_F(PassLayoutTest, TextByTextNothingIsListedOnce) {
   EXPECT_TRUE(are_right(all));
 }
 
-TEST_F(PassLayoutTest, RandomForests) {
+TEST_F(PassLayoutTest, RandomCaches) {
   std::mt19937 random(3);
   for (int round = 0; round < 300; ++round) {
     write_any(random);
@@ -206,7 +206,7 @@ TEST_F(PassLayoutTest, FaultsAreNoticed) {
 TEST_F(PassLayoutTest, ShortRunsAreListedForEach) {
   for (const std::int32_t shared : {63, 64}) {
     texts_.clear();
-    forest_.evict({16000, 0});
+    cache_.evict({16000, 0});
     for (TokenId t = 0; t < 5; ++t) {
       write(joined(run(9, static_cast<std::size_t>(shared)), run(t, 70)), 2, 1);
     }

@@ -274,7 +274,7 @@ TEST(Tokenizer, AppendsWhatTheLibraryJoins) {
       for (const auto& piece : whole) all.push_back(static_cast<TokenId>(piece.id()));
       for (std::size_t k = 1; k < whole.size(); ++k) {
         const std::size_t at = whole[k - 1].end();
-        // Of the bytes of a character the last one alone ends it.
+        // The last of a character's bytes alone ends it.
         if (at == 0 || at >= text.size() || whole[k - 1].begin() == at) continue;
         const std::vector<TokenId> rest(all.begin() + static_cast<std::ptrdiff_t>(k), all.end());
         const std::string right = text.substr(at);

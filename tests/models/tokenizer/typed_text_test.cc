@@ -219,7 +219,7 @@ TEST(TypedText, IsSpeltWhereATokenizerModelFindsTheMark) {
     EXPECT_EQ(tokenizer->encode_typed("a<turn>a"), with({boundary, a}, {a}));
     EXPECT_EQ(tokenizer->encode_typed("a<turn>a", a), with({a}, {a}));
     EXPECT_EQ(tokenizer->encode_typed("a\n\nX"), Ids({boundary, a, 4, 5})) << "text";
-    // Of one stretch the library finds what the template spells.
+    // In one stretch the library finds what the template spells.
     const std::vector<TextPart> parts = {
         {"<turn>a"}, {"<turn>", true}, {"a<turn>"}, {"<tu", true}, {"rn>"}};
     EXPECT_EQ(tokenizer->encode(parts), with(with({boundary, 3, a}, {a, 3}), {}));

@@ -50,7 +50,7 @@ AuditRequest small_request(std::vector<AuditSetting> settings) {
 
 // Takes no child, and at every eighth position another token than the target's argmax:
 // where there is a tree, that is, so that plain decoding stays right.
-class EighthWrong final : public AcceptanceRule {
+class EighthWrong final : public Verifier {
  public:
   std::string name() const override { return "eighth wrong"; }
   void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& /*draft*/,
@@ -150,11 +150,11 @@ TEST(Audit, AFaultyEngineIsNot) {
     expect_biased("siblings without residual");
     impl.sampler->plant(DeviceFault::none);
   } else {
-    impl.other_rule = [] {
-      return make_faulty_rejection_rule(JudgingFault::declared_is_not_sampled);
+    impl.other_verifier = [] {
+      return make_faulty_rejection_verifier(JudgingFault::declared_is_not_sampled);
     };
     expect_biased("judged by another law");
-    impl.other_rule = nullptr;
+    impl.other_verifier = nullptr;
   }
   EXPECT_TRUE(run_audit(engine, request).lossless());
 }
@@ -178,7 +178,7 @@ TEST(Audit, DivergencesAreCountedWithTheirGaps) {
   if (testing::on_cuda()) GTEST_SKIP() << "planted rules judge on the host";
   const TinyPair pair(small_model(4.0), 0.6);
   Engine engine = Engine::load(pair.options());
-  inside(engine).other_rule = [] { return std::make_unique<EighthWrong>(); };
+  inside(engine).other_verifier = [] { return std::make_unique<EighthWrong>(); };
   const AuditReport report =
       run_audit(engine, small_request({setting(Dyspec{8}, Acceptance::rejection)}));
   const TextFinding& texts = report.texts.at(0);

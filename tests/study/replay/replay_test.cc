@@ -233,7 +233,7 @@ Mean mean_of(const std::vector<std::pair<double, double>>& tokens_and_steps) {
     steps += s;
   }
   Mean result{tokens / steps, 0.0};
-  // Of a ratio of sums over independent texts, to first order.
+  // The variance of a ratio of sums over independent texts, to first order.
   for (const auto& [t, s] : tokens_and_steps) {
     const double rest = t - result.mean * s;
     result.variance += rest * rest;

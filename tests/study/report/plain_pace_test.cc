@@ -57,7 +57,7 @@ TEST(PlainPace, AQuietMachineIsNotCalledNoisy) {
   const PlainPace longer = pace_of(
       1, ascending, [&](std::size_t p, std::int32_t) { return 0.01 + 1e-5 * (ascending[p] + 10); });
   EXPECT_FALSE(longer.noisy()) << longer.slowest << " " << longer.fastest;
-  // Of five prompts nothing can be said.
+  // Nothing can be said of five prompts.
   EXPECT_EQ(
       pace_of(1, {1, 2, 3, 4, 5}, [](std::size_t p, std::int32_t) { return 1.0 + p; }).fastest,
       0.0);

@@ -1,9 +1,0 @@
-#include "kernels/cuda/attention/hopper_variants.cuh"
-
-namespace coppice::cuda::hopper {
-
-template bool prepare_ruled<64>();
-template void launch_ruled<64>(const AttentionLaunch&, const Arguments&, std::int32_t,
-                               cudaStream_t);
-
-}  // namespace coppice::cuda::hopper

@@ -1,0 +1,9 @@
+#include "kernels/cuda/attention/hopper_variants.cuh"
+
+namespace coppice::cuda::hopper {
+
+template bool prepare_window_or_cap<128>();
+template void launch_window_or_cap<128>(const AttentionLaunch&, const Arguments&, std::int32_t,
+                                        cudaStream_t);
+
+}  // namespace coppice::cuda::hopper
