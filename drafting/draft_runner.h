@@ -15,8 +15,7 @@
 // (4) commit() moves the slots of accepted nodes to the sequence; the others are freed with the
 //     step.
 // (5) free_steps_ has room for all steps_, so that a step's end cannot fail.
-// (6) Texts of evaluate(GrowingText) must have a step of this runner as their source: it is not
-//     checked.
+// (6) Of the texts of evaluate(GrowingText) only those that name a step of this runner are evaluated.
 #pragma once
 
 #include <cstdint>
