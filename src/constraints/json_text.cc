@@ -28,9 +28,8 @@ Expr JsonText::digits(std::int32_t least, std::int32_t most) {
 }
 
 Expr JsonText::integer() {
-  const Expr whole =
-      x_.either({x_.text("0"), x_.concat(x_.bytes(ByteSet::range('1', '9')), digits(0, no_limit))});
-  return x_.concat(x_.optional(x_.text("-")), whole);
+  const Expr above_zero = x_.concat(x_.bytes(ByteSet::range('1', '9')), digits(0, no_limit));
+  return x_.either({x_.text("0"), x_.concat(x_.optional(x_.text("-")), above_zero)});
 }
 
 Expr JsonText::number() {
@@ -38,7 +37,10 @@ Expr JsonText::number() {
   for (const char c : {'e', 'E'}) e.add(c);
   for (const char c : {'+', '-'}) sign.add(c);
   return x_.sequence(
-      {integer(), x_.optional(x_.concat(x_.text("."), digits())),
+      {x_.optional(x_.text("-")),
+       x_.either(
+           {x_.text("0"), x_.concat(x_.bytes(ByteSet::range('1', '9')), digits(0, no_limit))}),
+       x_.optional(x_.concat(x_.text("."), digits())),
        x_.optional(x_.sequence({x_.bytes(e), x_.optional(x_.bytes(sign)), digits()}))});
 }
 

@@ -24,7 +24,7 @@ class JsonText {
   /// Characters of a string in their one spelling, so many.
   Expr characters(std::int32_t least = 0, std::int32_t most = no_limit);
   Expr number();
-  Expr integer();
+  Expr integer();  ///< as integers are written: no "-0", fraction or exponent
   /// A value that is given, white space apart. Objects keep their order.
   Expr literal(const nlohmann::ordered_json& value);
 
