@@ -1,5 +1,8 @@
 #include "base/json_file.h"
 
+#include <string>
+#include <type_traits>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -8,19 +11,18 @@
 namespace coppice {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t deepest_nesting = 64;
 
 // Empties a value from its leaves up, so that no destructor finds children that it would have to
 // move into memory of its own. Recursion ends at deepest_nesting.
+template <typename Json>
 void dismantle(Json& value) noexcept {
   if (value.is_array()) {
-    auto& items = value.get_ref<Json::array_t&>();
+    auto& items = value.template get_ref<typename Json::array_t&>();
     for (Json& item : items) dismantle(item);
     items.clear();
   } else if (value.is_object()) {
-    auto& items = value.get_ref<Json::object_t&>();
+    auto& items = value.template get_ref<typename Json::object_t&>();
     for (auto& [key, item] : items) dismantle(item);
     items.clear();
   }
@@ -29,6 +31,7 @@ void dismantle(Json& value) noexcept {
 // Builds the value from the parser's events, and stops it at the first thing that is refused.
 // (nlohmann's own parser with a callback takes quadratic time: at every object's end it walks the
 // parent's elements.)
+template <typename Json>
 class Builder {
  public:
   Builder() = default;
@@ -42,26 +45,33 @@ class Builder {
 
   bool null() { return add(nullptr) != nullptr; }
   bool boolean(bool value) { return add(value) != nullptr; }
-  bool number_integer(Json::number_integer_t value) { return add(value) != nullptr; }
-  bool number_unsigned(Json::number_unsigned_t value) { return add(value) != nullptr; }
-  bool number_float(Json::number_float_t value, const std::string&) {
+  bool number_integer(typename Json::number_integer_t value) { return add(value) != nullptr; }
+  bool number_unsigned(typename Json::number_unsigned_t value) { return add(value) != nullptr; }
+  bool number_float(typename Json::number_float_t value, const std::string&) {
     return add(value) != nullptr;
   }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-  bool binary(Json::binary_t&) { return refuse("holds binary data; fetch the file again"); }
+  bool binary(typename Json::binary_t&) { return refuse("holds binary data; fetch the file again"); }
 
   bool start_object(std::size_t) { return open(Json::object()); }
   bool start_array(std::size_t) { return open(Json::array()); }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    const auto [entry, is_new] =
-        open_.back()->get_ref<Json::object_t&>().try_emplace(std::move(name));
-    if (!is_new) return refuse(cat("key ", quote(entry->first), " appears twice; remove one"));
-    named_ = &entry->second;
+    auto& items = open_.back()->template get_ref<typename Json::object_t&>();
+    if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
+      // Its own look-up is linear, and objects from outside are as large as they like.
+      if (!keys_.back().insert(name).second) return refuse_twice(name);
+      using Items = std::vector<typename Json::object_t::value_type>;
+      named_ = &static_cast<Items&>(items).emplace_back(std::move(name), nullptr).second;
+    } else {
+      const auto [entry, is_new] = items.try_emplace(std::move(name));
+      if (!is_new) return refuse_twice(entry->first);
+      named_ = &entry->second;
+    }
     return true;
   }
-  bool parse_error(std::size_t byte, const std::string&, const Json::exception& error) {
+  bool parse_error(std::size_t byte, const std::string&, const typename Json::exception& error) {
     constexpr int out_of_range = 406;
     if (error.id == out_of_range) {
       return refuse(cat("holds a number out of range before byte ", byte, "; correct it"));
@@ -74,6 +84,9 @@ class Builder {
     problem_ = std::move(problem);
     return false;
   }
+  bool refuse_twice(const std::string& name) {
+    return refuse(cat("key ", quote(name), " appears twice; remove one"));
+  }
 
   // Elements do not move while a child of theirs is open: only the innermost array grows.
   Json* add(Json&& value) {
@@ -82,7 +95,7 @@ class Builder {
       return &root_;
     }
     if (open_.back()->is_array()) {
-      auto& items = open_.back()->get_ref<Json::array_t&>();
+      auto& items = open_.back()->template get_ref<typename Json::array_t&>();
       items.push_back(std::move(value));
       return &items.back();
     }
@@ -94,33 +107,50 @@ class Builder {
       return refuse(cat("nested deeper than ", deepest_nesting, " levels; fetch the file again"));
     }
     open_.push_back(add(std::move(empty)));
+    keys_.emplace_back();
     return true;
   }
   bool close() {
     open_.pop_back();
+    keys_.pop_back();
     return true;
   }
 
   Json root_;
   std::vector<Json*> open_;  ///< the containers that are not closed yet, outermost first
+  std::vector<std::unordered_set<std::string>> keys_;  ///< theirs, where the order is kept
   Json* named_ = nullptr;    ///< where the value of the last key goes
   std::string problem_;
 };
 
-}  // namespace
-
-JsonObject::~JsonObject() { dismantle(value_); }
-
-JsonObject parse_json_value(std::string_view text, const std::string& file) {
+template <typename Json>
+ParsedJson<Json> parsed(std::string_view text, const std::string& file) {
   // The parser takes a NUL byte for the end of its input.
   if (const auto nul = text.find('\0'); nul != text.npos) {
     throw_failure(cat(file, ": not JSON: NUL byte at ", nul, "; fetch the file again"));
   }
-  Builder builder;
+  Builder<Json> builder;
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     throw_failure(cat(file, ": ", builder.problem()));
   }
-  return JsonObject(builder.take());
+  return ParsedJson<Json>(builder.take());
+}
+
+}  // namespace
+
+template <typename Json>
+ParsedJson<Json>::~ParsedJson() {
+  dismantle(value_);
+}
+template class ParsedJson<nlohmann::json>;
+template class ParsedJson<nlohmann::ordered_json>;
+
+JsonObject parse_json_value(std::string_view text, const std::string& file) {
+  return parsed<nlohmann::json>(text, file);
+}
+
+OrderedJson parse_ordered_json(std::string_view text, const std::string& file) {
+  return parsed<nlohmann::ordered_json>(text, file);
 }
 
 JsonObject parse_json_object(std::string_view text, const std::string& file) {

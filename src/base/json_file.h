@@ -12,19 +12,23 @@ namespace coppice {
 
 /// A parsed value. Its destruction allocates nothing: nlohmann::json's own does, and ends the
 /// program where it cannot. Move-only.
-class JsonObject {
+template <typename Json>
+class ParsedJson {
  public:
-  explicit JsonObject(nlohmann::json&& value) noexcept : value_(std::move(value)) {}
-  JsonObject(JsonObject&&) noexcept = default;
-  JsonObject& operator=(JsonObject&&) = delete;
-  ~JsonObject();
-  const nlohmann::json& operator*() const { return value_; }
-  const nlohmann::json* operator->() const { return &value_; }
-  nlohmann::json& edit() { return value_; }
+  explicit ParsedJson(Json&& value) noexcept : value_(std::move(value)) {}
+  ParsedJson(ParsedJson&&) noexcept = default;
+  ParsedJson& operator=(ParsedJson&&) = delete;
+  ~ParsedJson();
+  const Json& operator*() const { return value_; }
+  const Json* operator->() const { return &value_; }
+  Json& edit() { return value_; }
 
  private:
-  nlohmann::json value_;
+  Json value_;
 };
+using JsonObject = ParsedJson<nlohmann::json>;
+/// One whose objects keep the order of their keys; looking one up takes time linear in their number.
+using OrderedJson = ParsedJson<nlohmann::ordered_json>;
 
 /// Parses `text`, which came from `file` (for the message). Throws Error(failure): no JSON, not
 /// UTF-8, a key twice in one object, nesting beyond 64 levels, a number out of range, not an
@@ -33,6 +37,8 @@ JsonObject parse_json_object(std::string_view text, const std::string& file);
 
 /// The same of any value.
 JsonObject parse_json_value(std::string_view text, const std::string& file);
+
+OrderedJson parse_ordered_json(std::string_view text, const std::string& file);
 
 /// Reads and parses a file of at most `largest` bytes; `remedy` is for one that is not there.
 JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t largest,

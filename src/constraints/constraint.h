@@ -1,0 +1,119 @@
+// What a text may be, as a set of texts: which tokens may follow it is asked token by token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token_id.h"
+#include "constraints/vocabulary.h"
+
+namespace coppice::constraints {
+
+/// Which tokens may follow a text.
+struct Mask {
+  std::vector<std::uint32_t> words;  ///< bit t % 32 of word t / 32: token t may follow
+  std::int32_t allowed = 0;          ///< how many may
+  TokenId only = -1;                 ///< the one that may, where `allowed` is 1
+
+  bool has(TokenId token) const {
+    const auto t = static_cast<std::uint32_t>(token);
+    return t / 32 < words.size() && (words[t / 32] >> (t % 32) & 1) != 0;
+  }
+};
+
+/// Where a JSON schema leaves white space open.
+enum class JsonSpace : std::uint8_t {
+  any,     ///< everywhere that JSON allows it, as much as the model likes
+  python,  ///< one space behind each comma and colon, as Python's json.dumps() writes
+  none,    ///< nowhere
+};
+
+/// A language over bytes, and its tokens in one vocabulary. Built once, then shared between texts
+/// and threads: all functions may be called from several threads at once.
+///
+/// A text's state is an int. States are numbered as they are met, and mean the same to all texts of
+/// one constraint for as long as it lives; equal states have equal futures, but not the other way
+/// around.
+///
+/// Throws Error(usage) where a constraint is built from what is wrong or not supported, naming the
+/// place and the remedy; Error(failure) where a text reaches a state that would take more time or
+/// memory than a constraint may (see limits.h).
+class Constraint {
+ public:
+  using State = std::int32_t;
+  /// Of a text that left the language. It is no argument of any function but accepting().
+  static constexpr State nowhere = -1;
+
+  /// The whole text matches the expression: what ECMA-262 writes without flags, except for back
+  /// references, look-behind and word boundaries. `.` is no line end.
+  static std::shared_ptr<const Constraint> regex(std::shared_ptr<const Vocabulary> vocabulary,
+                                                 std::string_view pattern);
+  /// The text is one of these.
+  static std::shared_ptr<const Constraint> choice(std::shared_ptr<const Vocabulary> vocabulary,
+                                                  std::span<const std::string> texts);
+  /// The text is JSON that a schema of draft 2020-12 admits (or an older draft, if "$schema" says
+  /// so). Properties come in the schema's order, additional ones behind them. README.md lists the
+  /// keywords; others that assert something are refused by their place.
+  static std::shared_ptr<const Constraint> json_schema(std::shared_ptr<const Vocabulary> vocabulary,
+                                                       std::string_view schema,
+                                                       JsonSpace space = JsonSpace::any);
+  /// The text is any JSON value.
+  static std::shared_ptr<const Constraint> json(std::shared_ptr<const Vocabulary> vocabulary,
+                                                JsonSpace space = JsonSpace::any);
+  /// The text is what the rule `root` of a grammar in llama.cpp's GBNF syntax spells.
+  static std::shared_ptr<const Constraint> gbnf(std::shared_ptr<const Vocabulary> vocabulary,
+                                                std::string_view grammar);
+
+  ~Constraint();
+  Constraint(const Constraint&) = delete;
+  Constraint& operator=(const Constraint&) = delete;
+
+  const Vocabulary& vocabulary() const;
+
+  /// Of the empty text.
+  State start() const;
+  /// Behind one more token; `nowhere` if no text of the language goes on so. Behind an end token,
+  /// which may follow in accepting states only, nothing follows but end tokens.
+  State advance(State state, TokenId token) const;
+  /// Behind some more bytes.
+  State advance(State state, std::string_view bytes) const;
+  /// Whether the text as it stands is in the language, so that it may end.
+  bool accepting(State state) const;
+  /// Tokens t with advance(state, t) != nowhere. Computed when first asked for, then cached within
+  /// a bound; what was handed out stays valid. No mask is empty: a state that no token leads out of
+  /// throws.
+  std::shared_ptr<const Mask> mask(State state) const;
+  /// The bytes that every text of the language goes on with here; empty where texts differ or one
+  /// may end. At most `longest_forced` bytes at once.
+  std::string forced_text(State state) const;
+  /// The same in tokens, as the tokenizer spells the bytes, each allowed behind those before it. A
+  /// last token that a longer one may replace, depending on what follows, is left out. They are a
+  /// proposal: other tokens may spell the same bytes.
+  std::vector<TokenId> forced(State state) const;
+
+  static constexpr std::size_t longest_forced = 4096;
+
+  /// What it holds, for tests and reports.
+  struct Usage {
+    std::size_t states = 0;  ///< expressions met, of which states are some
+    std::size_t bytes = 0;   ///< about, with all caches
+    std::size_t masks = 0;   ///< cached
+  };
+  Usage usage() const;
+
+ private:
+  struct Machine;
+  Constraint(std::shared_ptr<const Vocabulary> vocabulary, std::unique_ptr<Machine> machine);
+  template <typename Build>
+  static std::shared_ptr<const Constraint> build(std::shared_ptr<const Vocabulary>&& vocabulary,
+                                                 const Build& language);
+
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::unique_ptr<Machine> machine_;
+};
+
+}  // namespace coppice::constraints

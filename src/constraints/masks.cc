@@ -1,0 +1,282 @@
+#include "constraints/masks.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace coppice::constraints {
+namespace {
+
+using Kind = Expressions::Kind;
+using Bits = std::vector<std::uint32_t>;
+
+// Beyond as many states nothing is called a prefix code: it is no character of a string.
+constexpr std::size_t most_code_states = 64;
+// Tokens that use more repetitions count as if they used as many; real tokens have fewer bytes.
+constexpr std::int32_t most_used = 4096;
+
+void set_bit(Bits& bits, TokenId token) {
+  const auto t = static_cast<std::uint32_t>(token);
+  bits[t / 32] |= 1u << (t % 32);
+}
+
+void clear_bit(Bits& bits, TokenId token) {
+  const auto t = static_cast<std::uint32_t>(token);
+  bits[t / 32] &= ~(1u << (t % 32));
+}
+
+void add_bits(Bits& to, const Bits& from) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] |= from[i];
+}
+
+}  // namespace
+
+std::size_t Masks::Profile::bytes() const {
+  return sizeof(Profile) + 4 * (all.capacity() + inside.capacity() + ends.capacity()) +
+         8 * (closing.capacity() + exits.capacity());
+}
+
+std::shared_ptr<const Mask> Masks::make(Expr state) {
+  if (profile_bytes_ > mask_cache) {
+    profiles_.clear();
+    profile_bytes_ = 0;
+  }
+  states_.resize(vocabulary_.deepest() + 2);
+  auto mask = std::make_shared<Mask>();
+  mask->words.assign(vocabulary_.words(), 0);
+  std::vector<Expr> narrow;
+  add(state, mask->words, narrow);
+  if (!narrow.empty()) walk(0, expressions_.either(std::move(narrow)), mask->words);
+  if (expressions_.nullable(state)) {
+    for (const TokenId end : vocabulary_.ends()) set_bit(mask->words, end);
+  }
+  for (std::size_t i = 0; i < mask->words.size(); ++i) {
+    const std::uint32_t word = mask->words[i];
+    if (word == 0) continue;
+    mask->allowed += std::popcount(word);
+    mask->only = static_cast<TokenId>(32 * i) + std::countr_zero(word);
+  }
+  if (mask->allowed != 1) mask->only = -1;
+  if (mask->allowed == 0) {
+    throw_failure(
+        expressions_.nullable(state)
+            ? "the constraint's text has ended, and the vocabulary has no end token; name "
+              "one"
+            : "the vocabulary has no token for what the constraint asks for next; relax "
+              "the constraint");
+  }
+  return mask;
+}
+
+// Splits a state into alternatives: those with a profile are added, the others are walked at once.
+void Masks::add(Expr state, Bits& bits, std::vector<Expr>& narrow) {
+  Expressions& x = expressions_;
+  x.count(1);
+  if (x.kind(state) == Kind::either) {
+    for (const Expr member : x.members(state)) add(member, bits, narrow);
+    return;
+  }
+  Head head;
+  if (find_head(state, head)) {
+    add_profile(*profile(head), head, bits);
+    return;
+  }
+  const bool is_chain = x.kind(state) == Kind::concat;
+  const Expr first = is_chain ? x.first(state) : state;
+  const Expr rest = is_chain ? x.rest(state) : empty;
+  if (x.kind(first) == Kind::either) {
+    for (const Expr member : x.members(first)) add(x.concat(member, rest), bits, narrow);
+  } else if (x.kind(first) == Kind::rule) {
+    add(x.concat(x.body(first), rest), bits, narrow);
+  } else {
+    narrow.push_back(state);
+  }
+}
+
+bool Masks::find_head(Expr state, Head& head) {
+  Expressions& x = expressions_;
+  std::vector<Expr> parts;
+  Expr left = state;
+  bool is_over = false;
+  const auto take = [&] {
+    const bool more = x.kind(left) == Kind::concat;
+    parts.push_back(more ? x.first(left) : left);
+    is_over = !more;
+    left = more ? x.rest(left) : empty;
+    return x.regular(parts.back());
+  };
+  if (!take()) return false;
+  const bool in_repetition = x.kind(parts[0]) != Kind::repeat;
+  if (in_repetition) {
+    // A character that has begun, such as an escape; what is spelt out is walked as fast.
+    const bool is_literal = x.kind(parts[0]) == Kind::bytes && x.set_of(parts[0]).count() < 3;
+    if (is_over || is_literal || !take() || x.kind(parts[1]) != Kind::repeat ||
+        !is_prefix_code(parts[0])) {
+      return false;
+    }
+  }
+  const std::size_t loop = parts.size() - 1;
+  while (!is_over) {
+    if (!take()) return false;
+    if (x.kind(parts.back()) != Kind::repeat && !x.nullable(parts.back())) break;
+  }
+  head.rest = left;
+  const Expr repeat = parts[loop], once = x.first(repeat);
+  const bool has_end = parts.size() == loop + 2;
+  if (parts.size() <= loop + 2 && is_prefix_code(once) &&
+      (!has_end || (!x.nullable(parts.back()) && !begin_alike(once, parts.back())))) {
+    head.least = x.least(repeat);
+    head.most = x.most(repeat);
+    parts[loop] = x.repeat(once, 0, no_limit);
+    head.ending = has_end ? parts.back() : empty;
+    head.loop = x.concat(parts[loop], head.ending);
+  }
+  head.key = x.sequence(parts);
+  return true;
+}
+
+bool Masks::is_prefix_code(Expr e) {
+  if (!expressions_.regular(e) || expressions_.nullable(e)) return false;
+  if (const auto known = prefix_codes_.find(e); known != prefix_codes_.end()) return known->second;
+  std::vector<Expr> met = {e};
+  bool is_code = true;
+  for (std::size_t i = 0; i < met.size() && is_code; ++i) {
+    for (const Expressions::Edge& edge : expressions_.edges(met[i])) {
+      if (edge.to == empty || std::ranges::find(met, edge.to) != met.end()) continue;
+      met.push_back(edge.to);
+      if (expressions_.nullable(edge.to) || met.size() > most_code_states) is_code = false;
+    }
+  }
+  if (prefix_codes_.size() > most_alternatives) prefix_codes_.clear();
+  prefix_codes_[e] = is_code;
+  return is_code;
+}
+
+bool Masks::begin_alike(Expr a, Expr b) {
+  const auto begins = [&](Expr e) {
+    ByteSet set;
+    for (const auto& edge : expressions_.edges(e)) set = set | expressions_.set(edge.set);
+    return set;
+  };
+  return !(begins(a) & begins(b)).empty();
+}
+
+std::shared_ptr<const Masks::Profile> Masks::profile(const Head& head) {
+  if (const auto known = profiles_.find(head.key); known != profiles_.end()) return known->second;
+  const bool counts = head.loop != nothing;
+  const auto nodes = vocabulary_.nodes();
+  const auto tokens = vocabulary_.tokens();
+  const ByteSet ends_loop = [&] {
+    ByteSet set;
+    if (!counts) return set;
+    for (const auto& edge : expressions_.edges(head.ending)) {
+      set = set | expressions_.set(edge.set);
+    }
+    return set;
+  }();
+  auto found = std::make_shared<Profile>();
+  found->all.assign(vocabulary_.words(), 0);
+  std::vector<std::int32_t> used(vocabulary_.deepest() + 2, 0);
+  std::vector<bool> is_ending(vocabulary_.deepest() + 2, false);
+  std::vector<std::vector<TokenId>> inside;
+  states_[0] = head.key;
+  const auto end = static_cast<std::uint32_t>(nodes.size() - 1);
+  for (std::uint32_t i = 1; i < end;) {
+    const auto& node = nodes[i];
+    const std::size_t depth = node.depth;
+    const Expr before = states_[depth - 1];
+    const Expr state = expressions_.row(before)[node.byte];
+    if (state == nothing) {
+      i = node.end;
+      continue;
+    }
+    states_[depth] = state;
+    used[depth] = used[depth - 1];
+    is_ending[depth] = is_ending[depth - 1];
+    if (counts && before == head.loop) {
+      if (ends_loop.has(node.byte)) {
+        is_ending[depth] = true;
+      } else {
+        used[depth] = std::min(used[depth] + 1, most_used);
+      }
+    }
+    for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
+      if (is_ending[depth]) {
+        found->closing.push_back({tokens[t], used[depth]});
+        continue;
+      }
+      set_bit(found->all, tokens[t]);
+      if (!counts) continue;
+      const auto by_use = static_cast<std::size_t>(used[depth]);
+      if (by_use >= inside.size()) inside.resize(by_use + 1);
+      inside[by_use].push_back(tokens[t]);
+    }
+    // Without an end behind it, a repeat that is counted is the whole of what is left.
+    const bool may_leave = counts ? is_ending[depth] : head.rest != empty;
+    if (may_leave && node.end > i + 1 && expressions_.nullable(state)) {
+      found->exits.push_back({i, used[depth]});
+    }
+    ++i;
+  }
+  expressions_.count(end);
+  for (const auto& some : inside) {
+    found->inside.insert(found->inside.end(), some.begin(), some.end());
+    found->ends.push_back(static_cast<std::uint32_t>(found->inside.size()));
+  }
+  profile_bytes_ += found->bytes();
+  profiles_[head.key] = found;
+  return found;
+}
+
+void Masks::add_profile(const Profile& profile, const Head& head, Bits& bits) {
+  const auto may = [&](std::int32_t used) {
+    return used >= head.least && (head.most == no_limit || used <= head.most);
+  };
+  const auto n = static_cast<std::int32_t>(profile.ends.size());
+  if (head.loop == nothing || head.most == no_limit || head.most >= n) {
+    add_bits(bits, profile.all);
+  } else {
+    const std::size_t fit = profile.ends[static_cast<std::size_t>(head.most)];
+    if (fit < profile.inside.size() / 2) {
+      for (std::size_t i = 0; i < fit; ++i) set_bit(bits, profile.inside[i]);
+    } else {
+      Bits some = profile.all;
+      for (std::size_t i = fit; i < profile.inside.size(); ++i) clear_bit(some, profile.inside[i]);
+      add_bits(bits, some);
+    }
+    expressions_.count(static_cast<std::int64_t>(std::min(fit, profile.inside.size() - fit)));
+  }
+  for (const Closing& closing : profile.closing) {
+    if (may(closing.used)) set_bit(bits, closing.token);
+  }
+  for (const Exit& exit : profile.exits) {
+    if (may(exit.used)) walk(exit.node, head.rest, bits);
+  }
+}
+
+void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
+  const auto nodes = vocabulary_.nodes();
+  const auto tokens = vocabulary_.tokens();
+  const std::size_t top = nodes[root].depth;
+  std::int64_t visited = 0;
+  states_[top] = state;
+  for (std::uint32_t i = root + 1, end = nodes[root].end; i < end;) {
+    const auto& node = nodes[i];
+    const std::size_t depth = node.depth;
+    ++visited;
+    const Expr after = expressions_.row(states_[depth - 1])[node.byte];
+    if (after == nothing) {
+      i = node.end;
+      continue;
+    }
+    states_[depth] = after;
+    for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
+      set_bit(bits, tokens[t]);
+    }
+    ++i;
+  }
+  expressions_.count(visited);
+}
+
+}  // namespace coppice::constraints

@@ -1,0 +1,73 @@
+// Masks of states: a walk of the machine over the vocabulary's trie, most of which is shared
+// between states.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "constraints/constraint.h"
+#include "constraints/expressions.h"
+
+namespace coppice::constraints {
+
+/// In an open string nearly all tokens may follow, and a walk that tries them takes a millisecond.
+/// But what such tokens do inside the string depends neither on what comes behind it nor on how
+/// many characters it may still have. So for a state "a repeat, then what ends it, then the rest"
+/// the walk is done once for each repeat and end, without the rest (a Profile): it yields the
+/// tokens that stay inside, by the repetitions that they use, and the places where a token leaves,
+/// from where the rest is walked for each state: a few hundred nodes.
+class Masks {
+ public:
+  Masks(const Vocabulary& vocabulary, Expressions& expressions)
+      : vocabulary_(vocabulary), expressions_(expressions) {}
+
+  std::shared_ptr<const Mask> make(Expr state);
+  std::size_t memory() const { return profile_bytes_; }
+
+ private:
+  struct Exit {
+    std::uint32_t node;  ///< at which the head may be over, with longer tokens below
+    std::int32_t used;   ///< repetitions
+  };
+  struct Closing {
+    TokenId token;  ///< that ends in what ends the repeat, or behind it
+    std::int32_t used;
+  };
+  struct Profile {
+    std::vector<std::uint32_t> all;   ///< bits of all tokens that stay inside the repeat
+    std::vector<TokenId> inside;      ///< the same tokens, by the repetitions that they use
+    std::vector<std::uint32_t> ends;  ///< by repetitions: end in `inside`; empty: none counts
+    std::vector<Closing> closing;
+    std::vector<Exit> exits;
+    std::size_t bytes() const;
+  };
+  /// What a state begins with, as a profile's key and what the state counts.
+  struct Head {
+    Expr key = nothing;
+    Expr loop = nothing;  ///< where counted: the state in which the next repetition may begin
+    Expr ending = empty;
+    Expr rest = empty;
+    std::int32_t least = 0, most = no_limit;
+  };
+
+  void add(Expr state, std::vector<std::uint32_t>& bits, std::vector<Expr>& narrow);
+  bool find_head(Expr state, Head& head);
+  /// Whether repetitions cannot be told apart in two ways: a text of it is no beginning of another.
+  bool is_prefix_code(Expr e);
+  bool begin_alike(Expr a, Expr b);
+  std::shared_ptr<const Profile> profile(const Head& head);
+  void add_profile(const Profile& profile, const Head& head, std::vector<std::uint32_t>& bits);
+  /// Sets the bits of the tokens below a node that the state admits behind the node's bytes.
+  void walk(std::uint32_t node, Expr state, std::vector<std::uint32_t>& bits);
+
+  const Vocabulary& vocabulary_;
+  Expressions& expressions_;
+  std::unordered_map<Expr, std::shared_ptr<const Profile>> profiles_;
+  std::unordered_map<Expr, bool> prefix_codes_;
+  std::size_t profile_bytes_ = 0;
+  std::vector<Expr> states_;  ///< by depth, of a walk
+};
+
+}  // namespace coppice::constraints

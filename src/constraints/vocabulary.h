@@ -1,0 +1,73 @@
+// The bytes of a vocabulary's tokens, as a trie that machines walk over.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/token_id.h"
+
+namespace coppice {
+class Tokenizer;
+}
+
+namespace coppice::constraints {
+
+/// Immutable; made once for each tokenizer and shared between constraints and threads.
+class Vocabulary {
+ public:
+  /// Tokens' bytes by id. A token without bytes (special, control, unused) matches no text. Tokens
+  /// in `ends` end a text, and match none either.
+  Vocabulary(std::span<const std::string> bytes, std::span<const TokenId> ends);
+  /// A tokenizer's pieces. Tokens that were added to its vocabulary match no text, whatever they
+  /// spell, unless they are only white space. The tokenizer must outlive the vocabulary.
+  Vocabulary(const Tokenizer& tokenizer, std::span<const TokenId> ends);
+
+  std::int32_t size() const { return static_cast<std::int32_t>(bytes_.size()); }
+  /// 32-bit words of a mask.
+  std::size_t words() const { return (bytes_.size() + 31) / 32; }
+  /// Empty for tokens that match no text.
+  std::string_view bytes(TokenId token) const { return bytes_[static_cast<std::size_t>(token)]; }
+  bool is_end(TokenId token) const;
+  std::span<const TokenId> ends() const { return ends_; }
+  /// Bytes in tokens, as the tokenizer spells them behind other text; without a tokenizer, by the
+  /// longest token at each place. May lack a rest that no token spells.
+  std::vector<TokenId> spell(std::string_view bytes) const;
+  /// Whether some token has more bytes than `bytes` and begins with them.
+  bool has_longer(std::string_view bytes) const;
+  /// Whether each byte is a token of its own, so that whatever has begun can be ended.
+  bool has_all_bytes() const { return has_all_bytes_; }
+  /// Whether a token spells exactly these bytes.
+  bool has(std::string_view bytes) const;
+
+  /// The trie's nodes in depth-first order; node 0 is the root.
+  struct Node {
+    std::uint32_t end = 0;          ///< first node behind its subtree
+    std::uint32_t first_token = 0;  ///< of tokens(); those of the node end at the next node's
+    std::uint16_t depth = 0;        ///< bytes from the root
+    unsigned char byte = 0;         ///< that leads to it
+  };
+  /// With one node more at its end, for its first_token.
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const TokenId> tokens() const { return tokens_; }
+  std::size_t deepest() const { return deepest_; }
+
+ private:
+  void make_trie();
+  /// The node that spells the bytes; 0 if there is none.
+  std::uint32_t find(std::string_view bytes) const;
+
+  std::vector<std::string> bytes_;
+  std::vector<TokenId> ends_;
+  std::function<std::vector<TokenId>(std::string_view)> spell_;
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;
+  std::size_t deepest_ = 0;
+  bool has_all_bytes_ = false;
+};
+
+}  // namespace coppice::constraints
