@@ -21,7 +21,7 @@ void note_failure(GrowingText& text, const Call& call) {
 
 void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
   limits_ = limits;
-  candidates_.reset(root);
+  candidates_.reset(root, limits.rules, limits.rule_state);
   frontier_.clear();
   if (limits.proposer != nullptr) limits.proposer->begin();
   if (limits.max_size > 0 && limits.max_depth > 0 && limits.min_value <= 1.0)

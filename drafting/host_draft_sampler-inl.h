@@ -52,7 +52,11 @@ class HostSamplerWith final : public HostDraftSampler {
     const std::span<float> declared = drawer_.prepare(node);
     const std::span<float> probs = declared.first(logits.size());
     std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
-    if (params_.repetition_penalty == 1.0) {
+    const auto mask = candidates.mask(node);
+    logits = masked_logits(logits, mask.get(), shared_.scratch);
+    if (logits.empty()) {  // the draft has no token that may follow
+      std::fill(probs.begin(), probs.end(), 0.0f);
+    } else if (params_.repetition_penalty == 1.0) {
       process_logits(logits, params_, nullptr, shared_.scratch, probs);
     } else {
       const PathCounts counts(state_->counts, candidates, node);

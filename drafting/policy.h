@@ -28,6 +28,9 @@ struct GrowthLimits {
   /// For the policies that go by values: proposes children beside the draft model's. Null: none.
   Proposer* proposer = nullptr;
   bool drafts = true;  ///< the draft model has a part in the tree
+  /// Of the text, which is in this state after the root (TokenTree::rules).
+  const TokenRules* rules = nullptr;
+  std::int32_t rule_state = 0;
 };
 
 /// A tree between two rounds.

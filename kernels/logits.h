@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/sampling_params.h"
+#include "base/token_rules.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -27,6 +28,7 @@ class TokenCounts {
 
 /// Scratch memory of process_logits; reuse it to avoid allocation.
 struct LogitsScratch {
+  std::vector<float> masked;
   std::vector<float> penalised;
   std::vector<float> values;
   std::vector<float> selection;
@@ -44,6 +46,11 @@ struct LogitsScratch {
 /// computed.
 void process_logits(std::span<const float> logits, const SamplingParams& params,
                     const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs);
+
+/// The logits with minus infinity for all that `mask` does not allow, in scratch.masked; as they
+/// are where `mask` is null. Empty: it allows none of them.
+std::span<const float> masked_logits(std::span<const float> logits, const TokenMask* mask,
+                                     LogitsScratch& scratch);
 
 /// Argmax after the repetition penalty, lowest id among equals.
 TokenId argmax_logits(std::span<const float> logits, const SamplingParams& params,

@@ -16,6 +16,8 @@
 #include <span>
 #include <vector>
 
+#include "base/token_rules.h"
+#include "base/token_tree.h"
 #include "base/types.h"
 #include "kernels/logits.h"
 #include "models/kv/kv_slots.h"
@@ -54,12 +56,19 @@ struct SequenceState {
   /// Tokens written again at the same positions draw coupled noise of their own.
   std::uint64_t epoch = 0;
 
+  /// What rules the tokens that are being generated, and the state they have come to; null: none.
+  const TokenRules* rules = nullptr;
+  std::int32_t rule_state = 0;
+
   std::int32_t length() const { return static_cast<std::int32_t>(tokens.size()); }
   void append(TokenId token) {
     tokens.push_back(token);
     counts.add(token);
     if (token > largest_token) largest_token = token;
+    if (rules != nullptr) rule_state = rules->advance(rule_state, token);
   }
+  /// An empty tree at the last token.
+  void begin_tree(TokenTree& tree) const { tree.reset(tokens.back(), rules, rule_state); }
   /// Counts the tokens that the target has KV of: [0, target_kv()).
   std::int32_t target_kv() const { return base.length() + target_slots.size(); }
   std::int32_t draft_begin() const { return draft_from >= 0 ? draft_from : base.length(); }

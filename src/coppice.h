@@ -167,6 +167,39 @@ struct EngineOptions {
   std::function<void(const LoadEvent&)> progress;
 };
 
+class Engine;
+
+/// Which texts an answer may be: a set of texts over bytes, in the tokens of one engine's target.
+/// Under it the text is distributed as the target's own where only tokens have a chance that can
+/// still end in the set. Built once, by the engine whose texts it rules, then copied freely and
+/// shared between requests and threads.
+///
+/// Throws Error(usage) for what is wrong or not supported, naming the place and the remedy.
+class COPPICE_API Constraint {
+ public:
+  /// Everything may follow.
+  Constraint() = default;
+  /// Any JSON value.
+  static Constraint json(const Engine& engine);
+  /// JSON that a schema of draft 2020-12 admits; src/constraints/README.md lists the keywords.
+  static Constraint json_schema(const Engine& engine, std::string_view schema);
+  /// A text that matches the expression as a whole (ECMA-262's syntax, without back references,
+  /// look-behind and word boundaries).
+  static Constraint regex(const Engine& engine, std::string_view pattern);
+  /// One of these.
+  static Constraint choice(const Engine& engine, std::span<const std::string> texts);
+  /// What the rule `root` of a grammar in llama.cpp's GBNF syntax spells.
+  static Constraint grammar(const Engine& engine, std::string_view gbnf);
+
+  explicit operator bool() const { return impl_ != nullptr; }
+
+  struct Impl;
+
+ private:
+  friend struct ConstraintAccess;  // engine/constraint_impl.h, which is not installed
+  std::shared_ptr<const Impl> impl_;
+};
+
 /// What may differ from one generation to the next.
 struct GenerateOptions {
   std::int32_t max_new_tokens = 128;
@@ -183,6 +216,9 @@ struct GenerateOptions {
   /// looked for as it is spelt: "<|im_end|>" stops at that token.
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  /// What the new text may be. It ends by an end token where it is whole; one that runs out of
+  /// tokens or context before says so by its finish_reason. Not with ignore_eos.
+  Constraint constraint;
   bool add_bos = true;  ///< of a text prompt: BOS, and what tokenizer.json puts around it
   bool logprobs = false;
   Acceptance acceptance = Acceptance::automatic;

@@ -35,6 +35,12 @@ std::int32_t TargetRows::counted_to(std::int32_t node) const {
   return node;
 }
 
+// With minus infinity for tokens that may not follow.
+std::span<const float> TargetRows::ruled_logits(std::int32_t node) {
+  const auto mask = tree_->mask(node);
+  return masked_logits(logits(node), mask.get(), runner_.scratch_);
+}
+
 std::span<const float> TargetRows::distribution(std::int32_t node) {
   return distribution_at(node, params_);
 }
@@ -43,20 +49,20 @@ std::span<const float> TargetRows::distribution_at(std::int32_t node,
                                                    const SamplingParams& params) {
   std::vector<float>& probs = runner_.probs_;
   if (params.repetition_penalty == 1.0 || penalised_) {
-    process_logits(logits(node), params, nullptr, runner_.scratch_, probs);
+    process_logits(ruled_logits(node), params, nullptr, runner_.scratch_, probs);
   } else {
     const PathCounts path(state_->counts, *tree_, counted_to(node));
-    process_logits(logits(node), params, &state_->counts, runner_.scratch_, probs);
+    process_logits(ruled_logits(node), params, &state_->counts, runner_.scratch_, probs);
   }
   return probs;
 }
 
 TokenId TargetRows::argmax(std::int32_t node) {
   if (params_.repetition_penalty == 1.0 || penalised_) {
-    return argmax_logits(logits(node), params_, nullptr);
+    return argmax_logits(ruled_logits(node), params_, nullptr);
   }
   const PathCounts path(state_->counts, *tree_, counted_to(node));
-  return argmax_logits(logits(node), params_, &state_->counts);
+  return argmax_logits(ruled_logits(node), params_, &state_->counts);
 }
 
 void TargetRows::commit(std::span<const std::int32_t> path) {

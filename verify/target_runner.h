@@ -61,6 +61,7 @@ class TargetRows final : public TargetSource {
  private:
   friend class TargetRunner;
   std::int32_t counted_to(std::int32_t node) const;
+  std::span<const float> ruled_logits(std::int32_t node);
 
   TargetRunner& runner_;
   SequenceState* state_ = nullptr;

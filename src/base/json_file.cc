@@ -51,7 +51,9 @@ class Builder {
     return add(value) != nullptr;
   }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-  bool binary(typename Json::binary_t&) { return refuse("holds binary data; fetch the file again"); }
+  bool binary(typename Json::binary_t&) {
+    return refuse("holds binary data; fetch the file again");
+  }
 
   bool start_object(std::size_t) { return open(Json::object()); }
   bool start_array(std::size_t) { return open(Json::array()); }
@@ -119,7 +121,7 @@ class Builder {
   Json root_;
   std::vector<Json*> open_;  ///< the containers that are not closed yet, outermost first
   std::vector<std::unordered_set<std::string>> keys_;  ///< theirs, where the order is kept
-  Json* named_ = nullptr;    ///< where the value of the last key goes
+  Json* named_ = nullptr;                              ///< where the value of the last key goes
   std::string problem_;
 };
 

@@ -27,7 +27,8 @@ class ParsedJson {
   Json value_;
 };
 using JsonObject = ParsedJson<nlohmann::json>;
-/// One whose objects keep the order of their keys; looking one up takes time linear in their number.
+/// One whose objects keep the order of their keys; looking one up takes time linear in their
+/// number.
 using OrderedJson = ParsedJson<nlohmann::ordered_json>;
 
 /// Parses `text`, which came from `file` (for the message). Throws Error(failure): no JSON, not

@@ -7,7 +7,9 @@
 
 namespace coppice {
 
-void TokenTree::reset(TokenId root_token) {
+void TokenTree::reset(TokenId root_token, const TokenRules* of_text, std::int32_t root_state) {
+  rules = of_text;
+  rule_state.assign(1, root_state);
   token.assign(1, root_token);
   parent.assign(1, -1);
   depth.assign(1, 0);
@@ -39,6 +41,7 @@ void TokenTree::reserve(std::int32_t nodes_wanted) {
   candidate.reserve(n);
   origin.reserve(n);
   key.reserve(n);
+  rule_state.reserve(n);
   first_child.reserve(n);
   last_child.reserve(n);
   next_sibling.reserve(n);
@@ -49,6 +52,11 @@ std::int32_t TokenTree::add(std::int32_t parent_node, TokenId node_token, std::i
                             float judged_by) {
   const std::int32_t node = nodes();
   const auto p = static_cast<std::size_t>(parent_node);
+  const std::int32_t state =  // first: it may throw
+      rules == nullptr    ? 0
+      : rule_state[p] < 0 ? -1
+                          : rules->advance(rule_state[p], node_token);
+  rule_state.push_back(state);
   token.push_back(node_token);
   parent.push_back(parent_node);
   depth.push_back(depth[p] + 1);
@@ -83,7 +91,7 @@ std::int32_t TokenTree::add_certain(std::int32_t parent_node, TokenId node_token
 }
 
 void TokenTree::assign_part(const TokenTree& whole, std::span<const std::int32_t> nodes) {
-  reset(whole.token[0]);
+  reset(whole.token[0], whole.rules, whole.rule_state[0]);
   part_node_.assign(whole.token.size(), 0);
   for (const std::int32_t node : nodes) {
     const auto i = static_cast<std::size_t>(node);
@@ -117,8 +125,8 @@ void TokenTree::validate(std::int32_t vocab_size) const {
   if (n == 0) broken(0, "the root is missing");
   if (parent.size() != n || depth.size() != n || rank.size() != n || draft_prob.size() != n ||
       belief.size() != n || uniform.size() != n || path_prob.size() != n || value.size() != n ||
-      candidate.size() != n || origin.size() != n || key.size() != n || first_child.size() != n ||
-      last_child.size() != n || next_sibling.size() != n) {
+      candidate.size() != n || origin.size() != n || key.size() != n || rule_state.size() != n ||
+      first_child.size() != n || last_child.size() != n || next_sibling.size() != n) {
     broken(0, "arrays differ in length");
   }
   if (parent[0] != -1 || depth[0] != 0) broken(0, "the root has a parent or a depth");

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/token_rules.h"
 #include "base/types.h"
 
 namespace coppice {
@@ -30,6 +32,8 @@ struct TokenTree {
       candidate;                   ///< index in the candidate tree, by which the draft evaluated it
   std::vector<Origin> origin;      ///< model for the root
   std::vector<std::uint64_t> key;  ///< names its noise by its path of ranks (base/random.h)
+  const TokenRules* rules = nullptr;     ///< of the text; null: none
+  std::vector<std::int32_t> rule_state;  ///< after each node; below 0: it may not be there
   // Children in drawn order, -1 where there is none:
   std::vector<std::int32_t> first_child, last_child, next_sibling;
 
@@ -38,8 +42,8 @@ struct TokenTree {
   /// Draft tokens, the root not counted.
   std::int32_t size() const { return nodes() - 1; }
 
-  /// Empties the tree and sets its root.
-  void reset(TokenId root_token);
+  /// Empties the tree and sets its root, after which rules have a text in `root_state`.
+  void reset(TokenId root_token, const TokenRules* of_text = nullptr, std::int32_t root_state = 0);
   /// Room for `nodes` nodes, root included, so that adding does not allocate.
   void reserve(std::int32_t nodes);
   /// Appends a node and returns its index; `candidate` is the index itself. Below 0, `believed` is
@@ -55,6 +59,12 @@ struct TokenTree {
   /// Sets this to the root of `whole` and these of its nodes, in this order: each behind its
   /// parent. Siblings that are left out leave no gap in the ranks; candidates are those of `whole`.
   void assign_part(const TokenTree& whole, std::span<const std::int32_t> nodes);
+
+  /// What may follow a node; null: everything.
+  std::shared_ptr<const TokenMask> mask(std::int32_t node) const {
+    const std::int32_t state = rule_state[static_cast<std::size_t>(node)];
+    return rules == nullptr || state < 0 ? nullptr : rules->mask(state);
+  }
 
   /// The child of `node` with this token, -1 if there is none.
   std::int32_t child_with(std::int32_t node, TokenId wanted) const;

@@ -139,6 +139,8 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     Fingerprint print = common;
     print.add(line.raw);
     print.add_number(line.options.stream);
+    // A file may say something else by now.
+    for (const std::string& text : line.constraint.texts) print.add(text);
     batch.requests.push_back(print.text());
   }
   return batch;
@@ -195,6 +197,7 @@ class Run {
     const BatchLine& line = batch_.lines[index];
     Request request;
     request.options = line.options;
+    request.options.constraint = constraints_.build(engine, line.constraint);
     request.n = line.samples;
     if (!batch_.conversations.empty()) {
       request.tokens =
@@ -276,6 +279,7 @@ class Run {
   }
 
   const Batch& batch_;
+  Constraints constraints_;
   BatchOutput& output_;
   ProgressLine progress_;
   Room room_;

@@ -27,7 +27,7 @@ constexpr std::string_view blanks = " \t\r\n";
 po::options_description line_options() {
   po::options_description d;
   const po::options_description groups[] = {length_options(), sampling_options(),
-                                            drafting_options()};
+                                            drafting_options(), constraint_options()};
   for (const po::options_description& group : groups) {
     for (const auto& option : group.options()) {
       const std::string& name = option->long_name();
@@ -124,6 +124,7 @@ class Reader {
     BatchLine out;
     out.prompt.text = line;
     out.options = defaults_.options;
+    out.constraint = constraint_;
     out.samples = sample_count(defaults_.values);
     number_streams(out, false);
     return out;
@@ -133,7 +134,7 @@ class Reader {
     const JsonObject parsed = parse_json_object(line, "");
     BatchLine out;
     po::variables_map values = defaults_.values;
-    bool drafts = false, has_own = false, has_stream = false;
+    bool drafts = false, has_own = false, has_stream = false, constrains = false;
     for (const auto& [key, value] : parsed->items()) {
       if (read_prompt_key(key, value, out)) continue;
       const po::option_description& option = option_of(key);
@@ -150,6 +151,12 @@ class Reader {
       has_own = true;
       has_stream = has_stream || name == "stream";
       drafts = drafts || drafting_.find_nothrow(name, false) != nullptr;
+      if (!constrains && constraints_.find_nothrow(name, false) != nullptr) {
+        constrains = true;  // instead of the command's
+        for (const auto& other : constraints_.options()) {
+          if (other->long_name() != name) values.erase(other->long_name());
+        }
+      }
     }
     const int prompts = int{out.prompt.ids} + int{out.is_messages} + int{!out.prompt.text.empty()};
     if (prompts != 1) {
@@ -157,6 +164,7 @@ class Reader {
                       R"(; give one of "prompt", "tokens" and, with --chat, "messages")"));
     }
     out.options = has_own ? options_of(values, drafts) : defaults_.options;
+    out.constraint = constrains ? constraint_in(values, false) : constraint_;
     out.samples = sample_count(values);
     number_streams(out, has_stream);
     return out;
@@ -246,6 +254,8 @@ class Reader {
   const LineDefaults& defaults_;
   po::options_description allowed_ = line_options();
   po::options_description drafting_ = drafting_options();
+  po::options_description constraints_ = constraint_options();
+  const ConstraintSource constraint_ = constraint_in(defaults_.values);
   std::uint64_t samples_ = 0;
 };
 

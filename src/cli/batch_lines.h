@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/constraint_options.h"
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "coppice.h"
@@ -19,6 +20,7 @@ struct BatchLine {
   Prompt prompt;             ///< empty if `is_messages`
   bool is_messages = false;  ///< its key "messages" holds a conversation
   GenerateOptions options;
+  ConstraintSource constraint;
   std::int32_t samples = 1;
 };
 

@@ -10,6 +10,7 @@
 #include "cli/acceptance_vector.h"
 #include "cli/batch.h"
 #include "cli/command.h"
+#include "cli/constraint_options.h"
 #include "cli/conversation.h"
 #include "cli/generation_text.h"
 #include "cli/length_options.h"
@@ -106,6 +107,7 @@ int generate(const std::vector<std::string>& arguments) {
       .add(model_options())
       .add(sampling_options())
       .add(drafting_options())
+      .add(constraint_options())
       .add(conversation_options())
       .add(batch_options());
   po::variables_map values;
@@ -124,6 +126,7 @@ int generate(const std::vector<std::string>& arguments) {
   const bool json = wants_json(values);
   GenerateOptions request = generate_options(values);
   read_length_options(values, request);
+  const ConstraintSource constraint = constraint_in(values);
   const std::int32_t samples = sample_count(values);
   if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
   if (values.count("output") != 0) throw_usage("--output needs --batch; redirect other output");
@@ -165,6 +168,7 @@ int generate(const std::vector<std::string>& arguments) {
   Engine engine = Engine::load(engine_request);
   progress.clear();
   tell_of_plain(values, engine_request);
+  request.constraint = Constraints().build(engine, constraint);
 
   if (conversation) {
     prompt.tokens = tokens_of(engine, chat_text, conversation->raw(), request.add_bos);

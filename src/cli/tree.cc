@@ -8,6 +8,7 @@
 
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
+#include "cli/constraint_options.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/prompt.h"
@@ -173,7 +174,11 @@ int tree(const std::vector<std::string>& arguments) {
                        po::value<std::string>()->default_value("text")->value_name("text|dot|json"),
                        "dot is for graphviz");
   po::options_description all;
-  all.add(output).add(prompt_options()).add(sampling_options()).add(drafting_options());
+  all.add(output)
+      .add(prompt_options())
+      .add(sampling_options())
+      .add(drafting_options())
+      .add(constraint_options());
   all.add(model_options());
   po::variables_map values;
   if (!parse(arguments, all,
@@ -187,6 +192,7 @@ int tree(const std::vector<std::string>& arguments) {
   const std::string format =
       choice_in("--format", values["format"].as<std::string>(), {"text", "dot", "json"});
   GenerateOptions request = generate_options(values);
+  const ConstraintSource constraint = constraint_in(values);
   const Prompt prompt = read_prompt(values);
   request.validate();
   EngineOptions engine_request = engine_options(values, request.speculation);
@@ -202,6 +208,7 @@ int tree(const std::vector<std::string>& arguments) {
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
   Engine engine = Engine::load(engine_request);
   progress.clear();
+  request.constraint = Constraints().build(engine, constraint);
   const JudgedTree judged = prompt.ids ? engine.judge_tree(prompt.tokens, request)
                                        : engine.judge_tree(prompt.text, request);
   if (format == "dot") {

@@ -9,21 +9,12 @@
 #include <vector>
 
 #include "base/token_id.h"
+#include "base/token_rules.h"
 #include "constraints/vocabulary.h"
 
 namespace coppice::constraints {
 
-/// Which tokens may follow a text.
-struct Mask {
-  std::vector<std::uint32_t> words;  ///< bit t % 32 of word t / 32: token t may follow
-  std::int32_t allowed = 0;          ///< how many may
-  TokenId only = -1;                 ///< the one that may, where `allowed` is 1
-
-  bool has(TokenId token) const {
-    const auto t = static_cast<std::uint32_t>(token);
-    return t / 32 < words.size() && (words[t / 32] >> (t % 32) & 1) != 0;
-  }
-};
+using Mask = TokenMask;
 
 /// Where a JSON schema leaves white space open.
 enum class JsonSpace : std::uint8_t {
@@ -42,7 +33,7 @@ enum class JsonSpace : std::uint8_t {
 /// Throws Error(usage) where a constraint is built from what is wrong or not supported, naming the
 /// place and the remedy; Error(failure) where a text reaches a state that would take more time or
 /// memory than a constraint may (see limits.h).
-class Constraint {
+class Constraint final : public TokenRules {
  public:
   using State = std::int32_t;
   /// Of a text that left the language. It is no argument of any function but accepting().
@@ -68,17 +59,17 @@ class Constraint {
   static std::shared_ptr<const Constraint> gbnf(std::shared_ptr<const Vocabulary> vocabulary,
                                                 std::string_view grammar);
 
-  ~Constraint();
+  ~Constraint() override;
   Constraint(const Constraint&) = delete;
   Constraint& operator=(const Constraint&) = delete;
 
   const Vocabulary& vocabulary() const;
 
   /// Of the empty text.
-  State start() const;
+  State start() const override;
   /// Behind one more token; `nowhere` if no text of the language goes on so. Behind an end token,
   /// which may follow in accepting states only, nothing follows but end tokens.
-  State advance(State state, TokenId token) const;
+  State advance(State state, TokenId token) const override;
   /// Behind some more bytes.
   State advance(State state, std::string_view bytes) const;
   /// Whether the text as it stands is in the language, so that it may end.
@@ -86,14 +77,14 @@ class Constraint {
   /// Tokens t with advance(state, t) != nowhere. Computed when first asked for, then cached within
   /// a bound; what was handed out stays valid. No mask is empty: a state that no token leads out of
   /// throws.
-  std::shared_ptr<const Mask> mask(State state) const;
+  std::shared_ptr<const Mask> mask(State state) const override;
   /// The bytes that every text of the language goes on with here; empty where texts differ or one
   /// may end. At most `longest_forced` bytes at once.
   std::string forced_text(State state) const;
   /// The same in tokens, as the tokenizer spells the bytes, each allowed behind those before it. A
   /// last token that a longer one may replace, depending on what follows, is left out. They are a
   /// proposal: other tokens may spell the same bytes.
-  std::vector<TokenId> forced(State state) const;
+  std::vector<TokenId> forced(State state) const override;
 
   static constexpr std::size_t longest_forced = 4096;
 

@@ -171,12 +171,13 @@ bool takes_lookup(const Policy&, bool) {
 
 }  // namespace
 
+bool takes_proposals(const GenerateOptions& options, bool drafts) {
+  return std::visit([&](const auto& asked) { return takes_lookup(asked, drafts); },
+                    options.speculation);
+}
+
 void check_lookup(const GenerateOptions& options, bool drafts) {
-  if (options.lookup == Lookup::none) return;
-  if (std::visit([&](const auto& asked) { return takes_lookup(asked, drafts); },
-                 options.speculation)) {
-    return;
-  }
+  if (options.lookup == Lookup::none || takes_proposals(options, drafts)) return;
   throw_usage(cat("lookup ", name_of(options.lookup), ": policy ", name_of(options.speculation),
                   " as asked for has no place for it; use dyspec or dyspec-threshold without "
                   "plain-values, or a chain without a length or without a draft"));

@@ -31,6 +31,9 @@ void check_fits(const Speculation& speculation, std::int32_t most);
 /// Draft tokens of a tree with that many children of each node, by layer; from 2^31 not exactly.
 std::int64_t nodes_of(const std::vector<std::int32_t>& widths);
 
+/// Whether its policy has a place for children that no draft model draws.
+bool takes_proposals(const GenerateOptions& options, bool drafts);
+
 /// Whether it keeps children for their probability, so that it is exact only where any tree is
 /// (drafting/any_tree.h): not under sampled rejection.
 bool needs_any_tree_exact(const Speculation& speculation);

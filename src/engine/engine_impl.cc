@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
+#include "engine/constraint_impl.h"
 #include "engine/loading.h"
 #include "engine/scheduler.h"
 #include "sizing/constants.h"
@@ -34,6 +35,25 @@ void Engine::Impl::check(const GenerateOptions& request) const {
   check_fits(request.speculation, options.max_tree_size);
   check_lookup(request, draft.model != nullptr);
   if (!request.stop.empty()) require_tokenizer();
+  const constraints::Constraint* const rules = ConstraintAccess::rules(request.constraint);
+  if (rules == nullptr) return;
+  if (request.ignore_eos) {
+    throw_usage(
+        "ignore_eos: a text under a constraint ends by an end token; leave one of the two out");
+  }
+  if (&rules->vocabulary() != vocabulary().get()) {
+    throw_usage("constraint: it was built for another engine; build it with this one");
+  }
+}
+
+std::shared_ptr<const constraints::Vocabulary> Engine::Impl::vocabulary() const {
+  const Tokenizer& pieces = require_tokenizer();
+  const std::lock_guard lock(vocabulary_mutex);
+  if (vocabulary_of_tokenizer == nullptr) {
+    vocabulary_of_tokenizer =
+        std::make_shared<constraints::Vocabulary>(pieces, target.model->config().eos_tokens);
+  }
+  return vocabulary_of_tokenizer;
 }
 
 MeasuredRows Engine::Impl::measured_rows() const {

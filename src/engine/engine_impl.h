@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "constraints/vocabulary.h"
 #include "coppice.h"
 #include "drafting/answer_index.h"
 #include "drafting/belief_temperature.h"
@@ -51,7 +52,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   LoadedModel target, draft;           ///< draft.model is null for plain decoding only
   std::unique_ptr<PrefixCache> cache;  ///< what sequences share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;
-  std::string no_tokenizer;                ///< why there is none
+  std::string no_tokenizer;  ///< why there is none
+  mutable std::mutex vocabulary_mutex;
+  mutable std::shared_ptr<const constraints::Vocabulary> vocabulary_of_tokenizer;
   std::unique_ptr<DeviceSampler> sampler;  ///< null where the host samples
   std::unique_ptr<TargetRunner> target_runner;
   std::unique_ptr<NoiseCache> noise;
@@ -95,6 +98,10 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();
 
+  /// The target's tokens as constraints see them, made when first asked for. Throws Error(usage)
+  /// without a tokenizer.
+  std::shared_ptr<const constraints::Vocabulary> vocabulary() const;
+
   /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.
   void check(const GenerateOptions& options) const;
   /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
@@ -115,6 +122,10 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// vocabulary, or a sequence that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
 };
+
+inline const Engine::Impl& inside(const Engine& engine) {
+  return EngineAccess::impl(const_cast<Engine&>(engine));
+}
 
 /// What this engine owns.
 inline Engine::Impl& inside(Engine& engine) { return EngineAccess::impl(engine); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "engine/constraint_impl.h"
 
 namespace coppice {
 
@@ -17,12 +18,16 @@ RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
       prompt_length_(sequence.length()),
       stream_(asked.options.stop) {
   tree.reserve(engine.options.max_tree_size + 1);
+  state.rules = ConstraintAccess::rules(asked.options.constraint);
+  if (state.rules != nullptr) state.rule_state = state.rules->start();
   if (state.length() >= engine.target.model->max_positions()) {
     end(FinishReason::context);
   } else if (request.options.max_new_tokens == 0) {
     end(FinishReason::length);
   }
 }
+
+RunningSequence::~RunningSequence() { state.rules = nullptr; }
 
 void RunningSequence::end_between_steps(FinishReason reason) {
   end(reason);

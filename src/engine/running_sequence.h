@@ -36,6 +36,10 @@ class RunningSequence {
   /// `state` holds the sequence so far, the prompt appended. All outlive this.
   RunningSequence(Engine::Impl& engine, SequenceState& state, const SettledRequest& request,
                   const PieceCallback& callback);
+  /// The tokens that come after it are ruled by nothing.
+  ~RunningSequence();
+  RunningSequence(const RunningSequence&) = delete;
+  RunningSequence& operator=(const RunningSequence&) = delete;
 
   Engine::Impl& engine;
   const SettledRequest& request;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "engine/check_speculation.h"
+
 namespace coppice {
 Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     : engine_(engine), request_(request), setting_(request.draft) {
@@ -25,8 +27,14 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
     policy_ = make_dyspec_policy({&sizer_->calibration(), &sizer_->prices(), true});
   }
   by_costs_ = policy_->by_costs();
-  if (!request.looks_up()) return;
-  lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
+  if (request.looks_up()) {
+    lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
+  }
+  if (request.options.constraint &&
+      takes_proposals(request.options, engine.draft.model != nullptr)) {
+    ruled_.emplace(lookup_ ? &*lookup_ : nullptr);
+  }
+  if (!lookup_) return;
   // Sizes that repeat themselves start from the same chances.
   if (request.costs == nullptr || !follows_the_clock()) return;
   const std::lock_guard lock(engine.mutex);
@@ -102,10 +110,8 @@ GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_
                                 std::int32_t room, bool drafts) {
   GrowthLimits limits;
   limits.drafts = drafts;
-  if (lookup_) {
-    lookup_->follow(state.tokens);
-    limits.proposer = &*lookup_;
-  }
+  if (lookup_) lookup_->follow(state.tokens);
+  limits.proposer = proposer();
   limits.max_depth = tokens_left - 1;
   if (drafts) {
     limits.max_depth =
@@ -171,7 +177,7 @@ std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence,
   if (tree.most <= 0 || tree.most_depth <= 0) return std::nullopt;
   GrowthLimits limits;
   limits.drafts = drafts;
-  if (lookup_) limits.proposer = &*lookup_;
+  limits.proposer = proposer();
   limits.max_size = tree.most;
   limits.max_depth = tree.most_depth;
   if (by_costs_ == nullptr) limits.min_value = sizer_->threshold();
@@ -191,7 +197,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
       request_.draft_start->record(tree, verdict.path);
     } else {
       sizer_->record_plain();
-      if (lookup_) sizer_->record_without_draft(tree, verdict.path, work);
+      if (proposes()) sizer_->record_without_draft(tree, verdict.path, work);
     }
     if (begin_ == DraftStartPolicy::Begin::now)
       request_.draft_start->record_gain(work.texts, won, cost);
@@ -205,6 +211,7 @@ void Speculator::learn(const TokenTree& tree, const Verdict& verdict, std::int32
     }
   }
   if (lookup_) lookup_->record(tree, verdict.path);
+  if (ruled_) ruled_->record(tree, verdict.path);
   if (draft == nullptr) return;
   steps_ = SizingConstants::discount * steps_ + 1.0;
   nodes_ = SizingConstants::discount * nodes_ + tree.size();

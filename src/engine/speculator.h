@@ -8,6 +8,7 @@
 #include "drafting/calibration.h"
 #include "drafting/cost_driven_dyspec.h"
 #include "drafting/lookup.h"
+#include "drafting/ruled_proposer.h"
 #include "engine/settled_request.h"
 #include "models/draft_gaps.h"
 #include "sizing/batch_sizer.h"
@@ -24,7 +25,7 @@ class Speculator {
   /// has no vocabulary row for.
   bool can_follow(const SequenceState& state) const;
   /// Whether trees have children without the draft.
-  bool proposes() const { return lookup_.has_value(); }
+  bool proposes() const { return lookup_.has_value() || ruled_.has_value(); }
   /// Counts the sequence among those of a step, and what it lacks; `ready`: the draft has seen it,
   /// or will not.
   void join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const SequenceState& state,
@@ -90,7 +91,11 @@ class Speculator {
  private:
   /// A policy that wants nodes evaluated does so by the engine's draft, if there is one.
   bool can_go_without_draft() const {
-    return lookup_ && (by_costs_ != nullptr || engine_.draft.model == nullptr);
+    return proposes() && (by_costs_ != nullptr || engine_.draft.model == nullptr);
+  }
+  Proposer* proposer() {
+    if (ruled_) return &*ruled_;
+    return lookup_ ? &*lookup_ : nullptr;
   }
   bool follows_the_clock() const { return !engine_.costs_are_saved; }
   GrowthLimits limits(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
@@ -104,6 +109,7 @@ class Speculator {
   std::unique_ptr<SequenceSizer> sizer_;
   double steps_ = 0.0, nodes_ = 0.0;  ///< of steps with trees, discounted
   std::optional<LookupProposer> lookup_;
+  std::optional<RuledProposer> ruled_;  ///< in front of it, where there is a constraint
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
   CostDrivenDyspec* by_costs_ = nullptr;  ///< this one, if it is

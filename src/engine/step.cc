@@ -49,7 +49,7 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
     part.key = {sequence.request.options.seed, sequence.request.options.stream,
                 sequence.state.steps++, static_cast<std::uint64_t>(sequence.state.length()),
                 sequence.state.epoch};
-    sequence.tree.reset(sequence.state.tokens.back());
+    sequence.state.begin_tree(sequence.tree);
   }
 }
 
@@ -73,8 +73,11 @@ void Step::grow() {
   for (Part* const part : growing_parts) {
     RunningSequence& sequence = part->sequence();
     DraftSource& source = part->draft ? static_cast<DraftSource&>(*part->draft) : no_draft;
-    growing.push_back({sequence.speculator.policy(), source, *part->plan->limits, sequence.tree,
-                       nullptr, part->draft.get()});
+    GrowthLimits limits = *part->plan->limits;
+    limits.rules = sequence.state.rules;
+    limits.rule_state = sequence.state.rule_state;
+    growing.push_back(
+        {sequence.speculator.policy(), source, limits, sequence.tree, nullptr, part->draft.get()});
   }
   DraftPasses* passes = engine_.draft_runner.get();
   if (passes == nullptr) passes = &no_passes;
@@ -86,7 +89,7 @@ void Step::grow() {
     if (part.draft) part.seconds = part.draft->seconds();
     rest -= part.seconds.draft + part.seconds.drawing;
     sequence.failure = growing[g].failure;
-    if (sequence.failure) sequence.tree.reset(sequence.state.tokens.back());
+    if (sequence.failure) sequence.state.begin_tree(sequence.tree);
     nodes += sequence.tree.nodes();
   }
   for (Part* const part : growing_parts) {
