@@ -95,7 +95,7 @@ class DeviceDraftSampler final : public DraftSampler {
       node.left = {};
       node.children.clear();
       node.scores.clear();
-      rows.push_back({node.store, id, node.depth, node.key, text});
+      rows.push_back({node.store, id, node.depth, node.key, text, candidates.mask(id)});
     }
     update_penalty(candidates);
   }
@@ -221,7 +221,7 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   static DrawRow row_of(const Node& node, std::int32_t id) {
-    return {node.store, id, node.depth, node.key};
+    return {node.store, id, node.depth, node.key, 0, nullptr};
   }
 
   static void note(Node& node, const DrawnChildren& drawn) {

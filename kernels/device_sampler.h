@@ -18,11 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/random.h"
 #include "base/sampling_params.h"
+#include "base/token_rules.h"
 #include "base/types.h"
 #include "kernels/logits.h"
 #include "kernels/pass_epilogue.h"
@@ -98,6 +100,9 @@ struct DrawRow {
   std::int32_t depth = 0;      ///< edges below the root
   std::uint64_t node_key = 0;  ///< base/random.h
   std::int32_t text = 0;
+  /// Tokens that may follow; null: all. Looked at by stage_draw() alone. Where D knows none of them
+  /// the row has no children.
+  std::shared_ptr<const TokenMask> mask = {};
 };
 
 struct DrawBatch {
@@ -126,6 +131,8 @@ struct JudgeBatch {
   /// Not 0: the row's token comes from no distribution (kernels/rejection_rule.h). Empty: none
   /// does.
   std::span<const std::uint8_t> certain = {};
+  /// Tokens that may follow the row, null: all. Empty: of no row is anything said.
+  std::span<const std::shared_ptr<const TokenMask>> mask = {};
 };
 
 struct DeviceVerdict {
@@ -159,7 +166,8 @@ class DeviceSampler {
   virtual float score_of(const DrawText& text, const DrawRow& row, TokenId token) = 0;
 
   virtual void stage_judge(const JudgeBatch& batch) = 0;
-  /// logits [rows, target vocab] f32; in place, the repetition penalty is applied to them.
+  /// logits [rows, target vocab] f32; in place, the repetition penalty and masks are applied to
+  /// them.
   virtual void judge(float* logits, std::int32_t rows) = 0;
   /// By tree.
   virtual void collect_verdicts(std::span<DeviceVerdict> out) = 0;

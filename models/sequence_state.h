@@ -16,6 +16,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "base/token_rules.h"
 #include "base/token_tree.h"
 #include "base/types.h"
@@ -65,7 +66,11 @@ struct SequenceState {
     tokens.push_back(token);
     counts.add(token);
     if (token > largest_token) largest_token = token;
-    if (rules != nullptr) rule_state = rules->advance(rule_state, token);
+    if (rules == nullptr) return;
+    rule_state = rules->advance(rule_state, token);
+    if (rule_state < 0) {
+      throw_failure(cat("constraint: token ", token, " was written and may not follow the text"));
+    }
   }
   /// An empty tree at the last token.
   void begin_tree(TokenTree& tree) const { tree.reset(tokens.back(), rules, rule_state); }

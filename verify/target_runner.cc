@@ -37,7 +37,7 @@ std::int32_t TargetRows::counted_to(std::int32_t node) const {
 
 // With minus infinity for tokens that may not follow.
 std::span<const float> TargetRows::ruled_logits(std::int32_t node) {
-  const auto mask = tree_->mask(node);
+  const auto mask = tree_->mask(runner_.fault_ == PassFault::rules_of_root ? 0 : node);
   return masked_logits(logits(node), mask.get(), runner_.scratch_);
 }
 

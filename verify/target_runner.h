@@ -23,6 +23,7 @@ enum class PassFault {
   rope_by_index,          ///< rows are rotated by their place in the batch, not by their depth
   prefill_rows_ahead,     ///< a prefill row is seen by the row before it too
   prefill_rows_hidden,    ///< a prefill row is seen by prefill rows alone, not by root and tree
+  rules_of_root,          ///< what may follow a node is what may follow its root
   counts_of_short_paths,  ///< of a path's tokens, penalties know the first eight
   logits_by_batch,  ///< logits are taken from rows counted from the text's first, of a prefill or
                     ///< not

@@ -97,6 +97,7 @@ class DeviceJudge final : public TreeJudge {
     key_.clear();
     store_.clear();
     certain_.clear();
+    mask_.clear();
     penalties_.resize(texts.size());
     for (const std::int32_t index : pass.order()) {
       const auto t = static_cast<std::size_t>(index);
@@ -110,7 +111,7 @@ class DeviceJudge final : public TreeJudge {
     for (std::size_t t = 0; t < texts.size(); ++t) {
       penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
     }
-    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_});
+    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_, mask_});
     return &sampler_.judge_epilogue();
   }
 
@@ -127,6 +128,7 @@ class DeviceJudge final : public TreeJudge {
       rank_.push_back(tree.rank[node]);
       key_.push_back(tree.key[node]);
       certain_.push_back(tree.is_certain(id) ? 1 : 0);
+      mask_.push_back(tree.mask(id));
       parent_.push_back(parent < 0 ? -1
                                    : first + order.row_of_node[static_cast<std::size_t>(parent)]);
       // D is wanted of nodes with children; in depth-first order a child follows its parent.
@@ -148,6 +150,7 @@ class DeviceJudge final : public TreeJudge {
   std::vector<std::int32_t> parent_, depth_, rank_, store_;
   std::vector<std::uint64_t> key_;
   std::vector<std::uint8_t> certain_;
+  std::vector<std::shared_ptr<const TokenMask>> mask_;
 };
 
 }  // namespace

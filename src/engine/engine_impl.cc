@@ -35,13 +35,13 @@ void Engine::Impl::check(const GenerateOptions& request) const {
   check_fits(request.speculation, options.max_tree_size);
   check_lookup(request, draft.model != nullptr);
   if (!request.stop.empty()) require_tokenizer();
-  const constraints::Constraint* const rules = ConstraintAccess::rules(request.constraint);
-  if (rules == nullptr) return;
+  const constraints::Constraint* const ruling = ConstraintAccess::rules(request.constraint);
+  if (ruling == nullptr) return;
   if (request.ignore_eos) {
     throw_usage(
         "ignore_eos: a text under a constraint ends by an end token; leave one of the two out");
   }
-  if (&rules->vocabulary() != vocabulary().get()) {
+  if (&ruling->vocabulary() != vocabulary().get()) {
     throw_usage("constraint: it was built for another engine; build it with this one");
   }
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ struct Program {
   /// The whole text that the token after these was written behind.
   std::function<std::vector<TokenId>(const TokenPath&)> before;
   SamplingParams sampling{1.0};
+  /// Whether a token may follow these; null: all may.
+  std::function<bool(const TokenPath&, TokenId)> allows = {};
 };
 
 /// By which rule an engine is to judge, over decisions by an enumeration.
@@ -90,8 +93,13 @@ class EnumeratedEngine {
       std::vector<bool> seen(static_cast<std::size_t>(target_.vocab_size()), false);
       for (const TokenId token : text) seen[static_cast<std::size_t>(token)] = true;
       const auto logits = target_.logits(text).back();
-      const auto row =
-          naive_process(std::vector<float>(logits.begin(), logits.end()), program.sampling, seen);
+      std::vector<float> allowed(logits.begin(), logits.end());
+      for (std::size_t token = 0; program.allows && token < allowed.size(); ++token) {
+        if (!program.allows(path, static_cast<TokenId>(token))) {
+          allowed[token] = -std::numeric_limits<float>::infinity();
+        }
+      }
+      const auto row = naive_process(allowed, program.sampling, seen);
       return std::vector<float>(row.begin(), row.end());
     });
     LawError error = compare_exactly(written, rows);

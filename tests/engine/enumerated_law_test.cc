@@ -370,6 +370,90 @@ TEST_F(EnumeratedLaw, LookedUp) {
                  "looked-up tokens stay in the residual");
 }
 
+// The answer is made of "ab", "ba", "ca" and "cc": behind every other letter a mask leaves one or
+// two of the three.
+bool is_ruled_pair(char first, char second) {
+  switch (first) {
+    case 'a':
+      return second == 'b';
+    case 'b':
+      return second == 'a';
+    default:
+      return second != 'b';
+  }
+}
+
+bool may_follow(std::span<const TokenId> answer, TokenId token) {
+  return answer.size() % 2 == 0 ||
+         is_ruled_pair(static_cast<char>('a' + answer.back()), static_cast<char>('a' + token));
+}
+
+// Of several texts' tokens, each of `each` tokens behind `first` others.
+Program ruled(Program program, std::size_t each, std::size_t first = 0) {
+  program.name += ", ruled";
+  program.allows = [each, first](const TokenPath& path, TokenId token) {
+    const std::span<const TokenId> seen = path;
+    if (seen.size() < first) return may_follow(seen, token);
+    return may_follow(seen.subspan(first + (seen.size() - first) / each * each), token);
+  };
+  return program;
+}
+
+TEST_F(EnumeratedLaw, UnderAConstraint) {
+  const std::string pairs = "(ab|ba|c[ac])*";
+  EnumeratedEngine engine(pair_.options());
+  const Constraint rules = Constraint::regex(engine.engine(), pairs);
+  const auto ruled_options = [&](std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+                                 std::uint64_t stream = 0) {
+    GenerateOptions options = sampled(tokens, std::move(speculation), stream);
+    options.constraint = rules;
+    return options;
+  };
+  expect_law(engine, ruled(one_text("by costs", ruled_options(4)), 4), 2);
+  expect_law(engine, ruled(one_text("three nodes", ruled_options(4, Dyspec{3})), 4), 3);
+  expect_law(engine, ruled(one_text("a threshold", ruled_options(3, DyspecThreshold{0.3, 3})), 3));
+  expect_law(engine, ruled(one_text("a chain", ruled_options(4, Chain{2})), 4));
+  expect_law(engine, ruled(one_text("a chain by costs", ruled_options(4, Chain{})), 4));
+  expect_law(engine, ruled(one_text("plain", ruled_options(4, Plain{})), 4), 0);
+  GenerateOptions penalty = ruled_options(4, Dyspec{2});
+  penalty.sampling = penalised();
+  expect_law(engine, ruled(one_text("penalised", penalty), 4));
+  // A filter that came before the mask would leave other tokens.
+  GenerateOptions filtered = ruled_options(4, Dyspec{2});
+  filtered.sampling.top_k = 2;
+  expect_law(engine, ruled(one_text("two most probable", filtered), 4));
+  GenerateOptions looked_up = ruled_options(4, Dyspec{3});
+  looked_up.lookup = Lookup::text;
+  expect_law(engine, ruled(repetitive("looked up", looked_up), 4), 3);
+  expect_law(engine, ruled(turns(ruled_options(2)), 2));
+  expect_law(engine, ruled(rewound(ruled_options(2)), 2));
+  GenerateOptions of_branch = ruled_options(3, Dyspec{1});
+  expect_law(engine, ruled(forked(of_branch), 3, 1));
+  expect_law(engine, ruled(side_by_side(ruled_options(2), ruled_options(2, Dyspec{}, 1)), 2));
+  EngineOptions load = pair_.options(2);
+  load.kv_tokens = 160;
+  EnumeratedEngine short_of_memory(load);
+  GenerateOptions options = sampled(4, Dyspec{1});
+  options.constraint = Constraint::regex(short_of_memory.engine(), pairs);
+  std::int64_t count = 0;
+  expect_law(short_of_memory, ruled(preempted(options, count), 4));
+  EXPECT_GT(count, 0);
+  // Faults.
+  EngineAccess access(engine.engine());
+  access.plant(DrawingFault::declared_is_not_sampled);
+  expect_noticed(engine, ruled(one_text("three nodes", ruled_options(4, Dyspec{3})), 4),
+                 "D is not what was drawn from");
+  access.plant(DrawingFault::none);
+  expect_noticed(engine, one_text("three nodes", ruled_options(4, Dyspec{3})),
+                 "the target's own law");
+  // A token that may not follow never becomes text.
+  EnumeratedEngine faulty(pair_.options());
+  inside(faulty.engine()).target_runner->plant(PassFault::rules_of_root);
+  GenerateOptions masked_as_root = sampled(4, Dyspec{3});
+  masked_as_root.constraint = Constraint::regex(faulty.engine(), pairs);
+  EXPECT_THROW(faulty.error(ruled(one_text("masked as the root", masked_as_root), 4)), Error);
+}
+
 TEST_F(EnumeratedLaw, ShortMemory) {
   {
     EngineOptions load = pair_.options(2);

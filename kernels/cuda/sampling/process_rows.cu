@@ -50,6 +50,22 @@ __device__ Quad penalised_quad(const Quad& raw, std::uint32_t seen, float penalt
   return quad;
 }
 
+/// The four bits of a group's tokens that may follow.
+__device__ std::uint32_t allowed_bits(const MaskView& masks, std::int32_t mask,
+                                      std::int32_t group) {
+  if (mask < 0) return 0xfu;
+  return group_bits(masks.bits + std::int64_t{mask} * masks.words, group);
+}
+
+/// Minus infinity for tokens that may not follow.
+__device__ Quad masked_quad(Quad quad, std::uint32_t allowed) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if ((allowed >> j & 1u) == 0) quad.at[j] = minus_infinity();
+  }
+  return quad;
+}
+
 __device__ Quad cleaned_quad(Quad quad, bool& finite) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -85,6 +101,7 @@ __global__ void __launch_bounds__(select_threads)
         if (is_penalised) {
           quad = penalised_quad(quad, group_bits(space.token_bits, group), setting.penalty);
         }
+        quad = masked_quad(quad, allowed_bits(draw.masks, input.mask, group));
         quad = cleaned_quad(quad, finite);
         // The stride is a multiple of 4: beyond the row's end there is room.
         *reinterpret_cast<float4*>(to + 4 * group) =
@@ -115,11 +132,16 @@ __global__ void __launch_bounds__(select_threads)
       space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
         Quad quad = row.raw(group);
         const std::uint32_t seen = is_penalised ? group_bits(space.token_bits, group) : 0;
-        if (seen != 0) {
-          quad = penalised_quad(quad, seen, setting.penalty);
+        const std::uint32_t allowed = allowed_bits(judge.masks, input.mask, group);
+        const std::uint32_t changed = seen | (~allowed & 0xfu);
+        if (changed != 0) {
+          if (seen != 0) quad = penalised_quad(quad, seen, setting.penalty);
+          quad = masked_quad(quad, allowed);
 #pragma unroll
           for (int j = 0; j < 4; ++j) {
-            if ((seen >> j & 1u) != 0) logits[4 * group + j] = quad.at[j];
+            if ((changed >> j & 1u) != 0 && 4 * group + j < target.vocab) {
+              logits[4 * group + j] = quad.at[j];
+            }
           }
         }
         return cleaned_quad(quad, finite);

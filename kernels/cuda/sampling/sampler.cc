@@ -123,6 +123,21 @@ CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText&
   return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(used - begin)};
 }
 
+std::int32_t CudaSampler::write_mask(const JobPlan& job, const TokenMask* mask) {
+  if (mask == nullptr) return -1;
+  const auto known = std::find(masks_.begin(), masks_.end(), mask);
+  const auto number = known - masks_.begin();
+  if (known == masks_.end()) {
+    masks_.push_back(mask);
+    std::uint32_t* const bits =
+        on_host(job.mask_bits) + static_cast<std::size_t>(number) * plan_.text_words;
+    const std::size_t words = std::min(mask->words.size(), plan_.text_words);
+    std::copy_n(mask->words.begin(), words, bits);
+    std::fill(bits + words, bits + plan_.text_words, 0u);
+  }
+  return static_cast<std::int32_t>(number);
+}
+
 void CudaSampler::hand_over(const JobPlan& job, std::size_t end, std::size_t penalised,
                             std::size_t path_tokens) {
   transfers_.add(on_device(job.head), on_host(job.head), end - job.head.at);
@@ -133,6 +148,11 @@ void CudaSampler::hand_over(const JobPlan& job, std::size_t end, std::size_t pen
   if (path_tokens > 0) {
     transfers_.add(on_device(job.path_tokens), on_host(job.path_tokens),
                    path_tokens * sizeof(std::int32_t));
+  }
+  if (!masks_.empty()) {
+    transfers_.add(on_device(job.mask_bits), on_host(job.mask_bits),
+                   masks_.size() * plan_.text_words * sizeof(std::uint32_t));
+    masks_.clear();
   }
 }
 
@@ -188,6 +208,10 @@ PenaltyView CudaSampler::penalty_view(const JobPlan& job) const {
           on_device(job.path_tokens)};
 }
 
+MaskView CudaSampler::mask_view(const JobPlan& job) const {
+  return {on_device(job.mask_bits), static_cast<std::int32_t>(plan_.text_words)};
+}
+
 StoreView CudaSampler::store_view() const {
   return {on_device(plan_.store_logits), on_device(plan_.store_statistics),
           static_cast<std::int64_t>(plan_.store_stride), plan_.common_vocab};
@@ -228,6 +252,8 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   DrawInput* const inputs = on_host(plan_.draw_rows);
   draw_scores_.clear();
   draw_samples_.clear();
+  draw_masked_.clear();
+  masks_.clear();
   for (std::size_t r = 0; r < rows; ++r) {
     const DrawRow& row = batch.rows[r];
     if (row.text < 0 || to_size(row.text) >= texts) {
@@ -236,6 +262,8 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     const DrawText& text = batch.texts[to_size(row.text)];
     inputs[r] = input_of(row);
     inputs[r].text = row.text;
+    inputs[r].mask = write_mask(plan_.draw, row.mask.get());
+    draw_masked_.push_back(row.mask != nullptr);
     draw_scores_.push_back(text.belief_inverse_temperature > 0.0);
     draw_samples_.push_back(text.rule == AcceptanceRule::rejection);
     if (!is_penalised(text.penalty, text.params)) continue;
@@ -251,7 +279,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
 void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t rows) {
   rows = launched("draw from", rows, draw_staged_);
   const DrawView view{on_device(plan_.draw.head), on_device(plan_.draw.settings),
-                      on_device(plan_.draw_rows), penalty_view(plan_.draw)};
+                      on_device(plan_.draw_rows), penalty_view(plan_.draw), mask_view(plan_.draw)};
   process_draft_rows(view, logits, stride, store_view(), rows, faulty(), stream_);
   draw_children(view, store_view(), {on_device(plan_.draw_slices), on_device(plan_.draw_sums)},
                 on_host(plan_.drawn), {on_device(plan_.draw_finished), on_host(plan_.draw_mark)},
@@ -267,7 +295,11 @@ void CudaSampler::collect_draw(std::span<DrawnChildren> out) {
       {draw_batch_, plan_.draw.head, plan_.draw_mark, plan_.draw_finished, "drawing children"});
   const DrawnRow* const drawn = on_host(plan_.drawn);
   for (std::size_t r = 0; r < out.size(); ++r) {
-    if (drawn[r].argmax < 0) throw_no_finite_logit("draft", r);
+    if (drawn[r].argmax < 0) {
+      if (!draw_masked_[r]) throw_no_finite_logit("draft", r);
+      out[r] = {{}, true, -1.0, {}, {}};  // D knows none of the tokens that may follow
+      continue;
+    }
     out[r] = children_of(drawn[r], draw_scores_[r], draw_samples_[r]);
   }
 }
@@ -286,8 +318,11 @@ DrawView CudaSampler::send_row(const DrawText& text, const DrawRow& row, TokenId
   *on_host(plan_.more_rows) = input;
   hand_over(plan_.more, plan_.more_rows.at + sizeof(DrawInput));
   transfers_.send();
-  return {
-      on_device(plan_.more.head), on_device(plan_.more.settings), on_device(plan_.more_rows), {}};
+  return {on_device(plan_.more.head),
+          on_device(plan_.more.settings),
+          on_device(plan_.more_rows),
+          {},
+          {}};
 }
 
 DrawnChildren CudaSampler::more(const DrawText& text, const DrawRow& row, TokenId last) {

@@ -81,6 +81,8 @@ class CudaSampler final : public DeviceSampler {
   /// The job's inputs up to `end`, and what its penalised texts need beside.
   void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
                  std::size_t path_tokens = 0);
+  /// Appends a mask to the job's, if it is none of them yet. Returns its number; -1 for null.
+  std::int32_t write_mask(const JobPlan& job, const TokenMask* mask);
   /// Where a batch's results are told and counted. If all work has ended without them, the
   /// error says what the host and the GPU know of the batch.
   struct Awaited {
@@ -100,6 +102,7 @@ class CudaSampler final : public DeviceSampler {
   void check_batch(const char* what, std::size_t rows, std::size_t texts) const;
   std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
   PenaltyView penalty_view(const JobPlan& job) const;
+  MaskView mask_view(const JobPlan& job) const;
   StoreView store_view() const;
 
   const SamplerLimits limits_;
@@ -112,9 +115,11 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
   // By row staged:
-  std::vector<bool> draw_scores_;    ///< whether its children come with scores
-  std::vector<bool> draw_samples_;   ///< whether they are sampled
-  std::vector<std::int32_t> roots_;  ///< by tree staged: the first row
+  std::vector<bool> draw_scores_;        ///< whether its children come with scores
+  std::vector<bool> draw_samples_;       ///< whether they are sampled
+  std::vector<bool> draw_masked_;        ///< whether a mask may leave D nothing
+  std::vector<std::int32_t> roots_;      ///< by tree staged: the first row
+  std::vector<const TokenMask*> masks_;  ///< of the job that is staged, while it is
 };
 
 }  // namespace coppice::cuda

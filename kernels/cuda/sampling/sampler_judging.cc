@@ -27,6 +27,7 @@ void CudaSampler::link_children(const JudgeBatch& batch) {
     inputs[r].store = batch.store[r];
     inputs[r].depth = batch.depth[r];
     inputs[r].node_key = batch.key[r];
+    inputs[r].mask = batch.mask.empty() ? -1 : write_mask(plan_.judge, batch.mask[r].get());
     inputs[r].text = static_cast<std::int32_t>(roots_.size()) - 1;
     const bool in_order =
         parent == -1 || (!roots_.empty() && parent >= roots_.back() && to_size(parent) < r);
@@ -73,12 +74,14 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
   check_batch("judge", rows, texts);
   if (batch.parent.size() != rows || batch.depth.size() != rows || batch.rank.size() != rows ||
       batch.key.size() != rows || batch.store.size() != rows ||
-      (!batch.certain.empty() && batch.certain.size() != rows)) {
+      (!batch.certain.empty() && batch.certain.size() != rows) ||
+      (!batch.mask.empty() && batch.mask.size() != rows)) {
     throw_failure("CUDA sampler: the arrays of trees differ in length");
   }
   judge_staged_ = 0;  // until all is well
   transfers_.wait();
   write_head(plan_.judge, rows, texts);
+  masks_.clear();
   link_children(batch);
   JudgeInput* const inputs = on_host(plan_.judge_rows);
   std::size_t penalised = 0, path_tokens = 0;
@@ -107,9 +110,13 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
 
 void CudaSampler::judge(float* logits, std::int32_t rows) {
   rows = launched("judge", rows, judge_staged_);
-  const JudgeView view{on_device(plan_.judge.head),        on_device(plan_.judge.settings),
-                       on_device(plan_.judge_rows),        on_device(plan_.judge.child_row),
-                       on_device(plan_.judge.child_token), penalty_view(plan_.judge)};
+  const JudgeView view{on_device(plan_.judge.head),
+                       on_device(plan_.judge.settings),
+                       on_device(plan_.judge_rows),
+                       on_device(plan_.judge.child_row),
+                       on_device(plan_.judge.child_token),
+                       penalty_view(plan_.judge),
+                       mask_view(plan_.judge)};
   const TargetView target{logits, on_device(plan_.target_statistics),
                           on_device(plan_.target_slices), plan_.target_vocab};
   const VerdictView verdict{on_device(plan_.outcomes),

@@ -61,6 +61,7 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.draw_rows, rows);
   inputs.place(plan.draw.text_bits, texts * plan.text_words);
   inputs.place(plan.draw.path_tokens, plan.path_tokens);
+  inputs.place(plan.draw.mask_bits, rows * plan.text_words);  // each row may have its own
   inputs.place(plan.more.head, 1);
   inputs.place(plan.more.settings, 1);
   inputs.place(plan.more_rows, 1);
@@ -71,6 +72,7 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.judge.child_token, rows);
   inputs.place(plan.judge.text_bits, texts * plan.text_words);
   inputs.place(plan.judge.path_tokens, plan.path_tokens);
+  inputs.place(plan.judge.mask_bits, rows * plan.text_words);
   inputs.place(plan.score.head, 1);
   inputs.place(plan.score.settings, 1);
   inputs.place(plan.score.next, rows);

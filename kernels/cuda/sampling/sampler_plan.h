@@ -27,6 +27,7 @@ struct JobPlan {
   Place<std::int32_t> next;                    ///< scoring
   Place<std::uint32_t> text_bits;
   Place<std::int32_t> path_tokens;
+  Place<std::uint32_t> mask_bits;  ///< one mask after the other, each of text_words
 };
 
 struct SamplerPlan {

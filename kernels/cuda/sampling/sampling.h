@@ -76,6 +76,12 @@ struct PenaltyView {
   const std::int32_t* path_tokens = nullptr;
 };
 
+/// Which tokens may follow: [masks, words] one bit per token.
+struct MaskView {
+  const std::uint32_t* bits = nullptr;
+  std::int32_t words = 0;
+};
+
 struct DrawInput {
   std::uint64_t node_key = 0;
   std::int32_t store = 0;
@@ -84,6 +90,8 @@ struct DrawInput {
   std::int32_t path_count = 0;
   std::int32_t after = -1;  ///< only children that come after this one; -1: all. Or see score_token
   std::int32_t text = 0;
+  std::int32_t mask = -1;  ///< of MaskView; -1: none
+  std::int32_t unused = 0;
 };
 
 struct DrawView {
@@ -91,6 +99,7 @@ struct DrawView {
   const SamplingSetting* settings = nullptr;  ///< [text capacity]
   const DrawInput* rows = nullptr;            ///< [row capacity]
   PenaltyView penalty;
+  MaskView masks;
 };
 
 /// D of the rows drawn from, until their tree has been judged.
@@ -150,6 +159,8 @@ struct JudgeInput {
   std::int32_t children = 0;
   std::int32_t text = 0;
   std::int32_t drawn_from = 0;  ///< children of D are among them
+  std::int32_t mask = -1;       ///< of MaskView; -1: none
+  std::int32_t unused = 0;
 };
 
 struct JudgeView {
@@ -160,11 +171,12 @@ struct JudgeView {
   /// [row capacity] likewise; of those from no distribution, ~token, where rejection judges.
   const std::int32_t* child_token = nullptr;
   PenaltyView penalty;
+  MaskView masks;
 };
 
 /// Target rows [rows, vocab] f32. All but `logits` is written by the kernels.
 struct TargetView {
-  float* logits = nullptr;              ///< the repetition penalty is applied in place
+  float* logits = nullptr;              ///< penalty and masks are applied in place
   RowStatistics* statistics = nullptr;  ///< [rows]
   std::uint64_t* slice_best = nullptr;  ///< [rows, slices_of(vocab)]
   std::int32_t vocab = 0;

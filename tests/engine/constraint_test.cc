@@ -1,0 +1,153 @@
+// Texts under a constraint, through the engine: what may be written, and that speculation writes
+// what plain decoding writes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/batch_requests.h"
+#include "engine/pair.h"
+
+namespace coppice::testing {
+namespace {
+
+const char* const tale_prompt = "The captain wrote in his book:";
+const char* const lines_pattern = "([A-Z][a-z]{1,8}, [a-z ]{3,20}\\.( |\\n)){2,4}";
+const char* const cat_schema = R"({"type": "object", "properties": {
+  "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 30},
+  "colours": {"type": "array", "items": {"enum": ["black", "white", "red"]}, "maxItems": 3}},
+  "required": ["name", "age"], "additionalProperties": false})";
+
+GenerateOptions constrained(const Constraint& constraint, double temperature,
+                            coppice::Speculation speculation = Dyspec{}) {
+  GenerateOptions options;
+  options.max_new_tokens = 96;
+  options.seed = 11;
+  options.constraint = constraint;
+  options.sampling.temperature = temperature;
+  options.speculation = std::move(speculation);
+  return options;
+}
+
+bool is_cat(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("name") || !json.contains("age")) return false;
+  for (const auto& [key, value] : json.items()) {
+    if (key == "name"  ? !value.is_string()
+        : key == "age" ? !value.is_number_integer() || value < 0 || value > 30
+                       : key != "colours" || !value.is_array() || value.size() > 3) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What a text may be is what it is: alone and among others, at any temperature, by both rules.
+TEST(ConstrainedText, IsInItsLanguage) {
+  Engine engine = Engine::load(shipped_options());
+  const Constraint schema = Constraint::json_schema(engine, cat_schema);
+  const Constraint lines = Constraint::regex(engine, lines_pattern);
+  const std::regex pattern(lines_pattern);
+  int whole = 0, cut = 0;
+  for (const std::size_t texts : {1, 12}) {
+    for (const double temperature : {0.0, 0.7, 1.5}) {
+      for (const Acceptance acceptance : {Acceptance::rejection, Acceptance::coupled}) {
+        std::vector<Request> requests(texts);
+        for (std::size_t t = 0; t < texts; ++t) {
+          requests[t].prompt = tale_prompt;
+          requests[t].options = constrained(t % 2 == 0 ? schema : lines, temperature);
+          requests[t].options.acceptance = acceptance;
+          requests[t].options.stream = t;
+          if (t % 3 == 1) requests[t].options.lookup = Lookup::text;
+        }
+        const std::vector<Outcome> outcomes = engine.generate(requests);
+        for (std::size_t t = 0; t < texts; ++t) {
+          const Generation& g = only(outcomes[t]);
+          if (g.finish_reason != FinishReason::eos) {
+            EXPECT_EQ(g.finish_reason, FinishReason::length);
+            ++cut;
+            continue;
+          }
+          ++whole;
+          EXPECT_TRUE(t % 2 == 0 ? is_cat(g.text) : std::regex_match(g.text, pattern)) << g.text;
+        }
+      }
+    }
+  }
+  std::cout << whole << " texts are whole, " << cut << " ran out of tokens\n";
+  EXPECT_GT(whole, cut);
+}
+
+TEST(ConstrainedText, IsThatOfPlainDecoding) {
+  Engine engine = Engine::load(shipped_options());
+  const Constraint schema = Constraint::json_schema(engine, cat_schema);
+  for (const double temperature : {0.0, 0.8}) {
+    GenerateOptions plain = constrained(schema, temperature, Plain{});
+    plain.acceptance = Acceptance::coupled;
+    const Generation expected = engine.generate(tale_prompt, plain);
+    std::int64_t looked_up = 0;
+    for (const coppice::Speculation& speculation : std::vector<coppice::Speculation>{
+             Dyspec{}, Dyspec{12}, DyspecThreshold{0.1, 16}, Chain{}, Chain{4}, Sequoia{8, 0, {}},
+             SpecInfer{8}, ExpandRerank{8}}) {
+      GenerateOptions options = plain;
+      options.speculation = speculation;
+      const Generation found = engine.generate(tale_prompt, options);
+      if (!on_cuda()) EXPECT_EQ(found.tokens, expected.tokens) << found.text;
+      looked_up += found.statistics.looked_up;
+    }
+    EXPECT_GT(looked_up, 0) << "what is forced is to be proposed";
+  }
+}
+
+TEST(ConstrainedText, EndsByItself) {
+  Engine engine = Engine::load(shipped_options());
+  const std::vector<std::string> answers = {"yes", "no", "perhaps"};
+  const Constraint choice = Constraint::choice(engine, answers);
+  std::vector<int> seen(answers.size(), 0);
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    GenerateOptions options = constrained(choice, 1.0);
+    options.seed = seed;
+    const Generation g = engine.generate(tale_prompt, options);
+    const auto at = std::find(answers.begin(), answers.end(), g.text);
+    ASSERT_NE(at, answers.end()) << g.text;
+    ++seen[static_cast<std::size_t>(at - answers.begin())];
+    EXPECT_EQ(g.finish_reason, FinishReason::eos);
+  }
+  // The next turn of a sequence is free again, or has a constraint of its own.
+  Sequence sequence = engine.new_sequence();
+  sequence.generate(tale_prompt, constrained(choice, 0.0));
+  EXPECT_GT(sequence.generate("", constrained({}, 0.0)).tokens.size(), 5u);
+  EXPECT_EQ(sequence.generate("", constrained(choice, 0.0)).finish_reason, FinishReason::eos);
+}
+
+TEST(ConstrainedText, RefusesWhatHasNoMeaning) {
+  Engine engine = Engine::load(shipped_options());
+  const auto message = [&](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+      return std::string(error.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_THAT(message([&] { Constraint::regex(engine, "(a"); }), ::testing::HasSubstr("regex"));
+  EXPECT_THAT(message([&] { Constraint::json_schema(engine, R"({"minProperties": "x"})"); }),
+              ::testing::HasSubstr("minProperties"));
+  GenerateOptions options = constrained(Constraint::json(engine), 0.0);
+  options.ignore_eos = true;
+  EXPECT_THAT(message([&] { engine.generate(tale_prompt, options); }),
+              ::testing::HasSubstr("ignore_eos"));
+  Engine other = Engine::load(shipped_options());
+  options = constrained(Constraint::json(engine), 0.0);
+  EXPECT_THAT(message([&] { other.generate(tale_prompt, options); }),
+              ::testing::HasSubstr("another engine"));
+}
+
+}  // namespace
+}  // namespace coppice::testing
