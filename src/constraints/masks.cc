@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/error.h"
+#include "constraints/code_points.h"
 
 namespace coppice::constraints {
 namespace {
@@ -14,7 +16,7 @@ using Bits = std::vector<std::uint32_t>;
 // Beyond as many states nothing is called a prefix code: it is no character of a string.
 constexpr std::size_t most_code_states = 64;
 // Tokens that use more repetitions count as if they used as many; real tokens have fewer bytes.
-constexpr std::int32_t most_used = 4096;
+constexpr std::uint32_t most_used = 4096;
 
 void set_bit(Bits& bits, TokenId token) {
   const auto t = static_cast<std::uint32_t>(token);
@@ -26,7 +28,7 @@ void clear_bit(Bits& bits, TokenId token) {
   bits[t / 32] &= ~(1u << (t % 32));
 }
 
-void add_bits(Bits& to, const Bits& from) {
+void add_bits(Bits& to, std::span<const std::uint32_t> from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] |= from[i];
 }
 
@@ -42,7 +44,7 @@ std::shared_ptr<const Mask> Masks::make(Expr state) {
     profiles_.clear();
     profile_bytes_ = 0;
   }
-  states_.resize(vocabulary_.deepest() + 2);
+  rows_.resize(vocabulary_.deepest() + 2);
   auto mask = std::make_shared<Mask>();
   mask->words.assign(vocabulary_.words(), 0);
   std::vector<Expr> narrow;
@@ -131,6 +133,7 @@ bool Masks::find_head(Expr state, Head& head) {
     parts[loop] = x.repeat(once, 0, no_limit);
     head.ending = has_end ? parts.back() : empty;
     head.loop = x.concat(parts[loop], head.ending);
+    head.once = once;
   }
   head.key = x.sequence(parts);
   return true;
@@ -162,6 +165,17 @@ bool Masks::begin_alike(Expr a, Expr b) {
   return !(begins(a) & begins(b)).empty();
 }
 
+bool Masks::takes_plain(Expr once) {
+  const auto [known, is_new] = plain_loops_.try_emplace(once, false);
+  if (is_new) {
+    CodePoints plain(0x20, CodePoints::last);
+    plain = plain.without({'"', '"'}).without({'\\', '\\'});
+    Expressions& x = expressions_;
+    known->second = x.both({utf8(x, plain), x.complement(once)}) == nothing;
+  }
+  return known->second;
+}
+
 std::shared_ptr<const Masks::Profile> Masks::profile(const Head& head) {
   if (const auto known = profiles_.find(head.key); known != profiles_.end()) return known->second;
   const bool counts = head.loop != nothing;
@@ -177,75 +191,111 @@ std::shared_ptr<const Masks::Profile> Masks::profile(const Head& head) {
   }();
   auto found = std::make_shared<Profile>();
   found->all.assign(vocabulary_.words(), 0);
-  std::vector<std::int32_t> used(vocabulary_.deepest() + 2, 0);
-  std::vector<bool> is_ending(vocabulary_.deepest() + 2, false);
-  std::vector<std::vector<TokenId>> inside;
-  states_[0] = head.key;
+  found->has_plain = counts && head.key == head.loop && takes_plain(head.once);
+  std::vector<TokenId> inside(counts ? tokens.size() : 0);
+  std::vector<std::uint16_t> uses(inside.size());
+  std::size_t kept = 0;
+  std::uint32_t most = 0;
+  // By depth: the row of the state behind the node, and what is known of the repeat: how many
+  // repetitions are used, whether the next may begin there, whether it is over.
+  constexpr std::uint32_t at_loop = 1u << 30, is_over = 1u << 31, used_bits = at_loop - 1;
+  struct Step {
+    const Expressions::Row* row = nullptr;
+    std::uint32_t repeat = 0;
+  };
+  std::vector<Step> steps(vocabulary_.deepest() + 2);
+  steps[0] = {&expressions_.row(head.key), counts && head.key == head.loop ? at_loop : 0};
   const auto end = static_cast<std::uint32_t>(nodes.size() - 1);
-  for (std::uint32_t i = 1; i < end;) {
+  std::int64_t visited = 0;
+  for (std::uint32_t i = 1; i < end; ++visited) {
     const auto& node = nodes[i];
-    const std::size_t depth = node.depth;
-    const Expr before = states_[depth - 1];
-    const Expr state = expressions_.row(before)[node.byte];
+    if (found->has_plain && node.is_plain) {
+      i = node.end;
+      continue;
+    }
+    const Step& before = steps[node.depth - 1u];
+    const Expr state = (*before.row)[node.byte];
     if (state == nothing) {
       i = node.end;
       continue;
     }
-    states_[depth] = state;
-    used[depth] = used[depth - 1];
-    is_ending[depth] = is_ending[depth - 1];
-    if (counts && before == head.loop) {
+    std::uint32_t repeat = before.repeat;
+    if ((repeat & at_loop) != 0) {
+      repeat &= ~at_loop;
       if (ends_loop.has(node.byte)) {
-        is_ending[depth] = true;
-      } else {
-        used[depth] = std::min(used[depth] + 1, most_used);
+        repeat |= is_over;
+      } else if ((repeat & used_bits) < most_used) {
+        ++repeat;
       }
     }
+    const std::uint32_t used = repeat & used_bits;
     for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
-      if (is_ending[depth]) {
-        found->closing.push_back({tokens[t], used[depth]});
+      if ((repeat & is_over) != 0) {
+        found->closing.push_back({tokens[t], static_cast<std::int32_t>(used)});
         continue;
       }
+      if (found->has_plain && vocabulary_.is_plain(tokens[t])) continue;
       set_bit(found->all, tokens[t]);
       if (!counts) continue;
-      const auto by_use = static_cast<std::size_t>(used[depth]);
-      if (by_use >= inside.size()) inside.resize(by_use + 1);
-      inside[by_use].push_back(tokens[t]);
+      inside[kept] = tokens[t];
+      uses[kept++] = static_cast<std::uint16_t>(used);
+      most = std::max(most, used);
     }
-    // Without an end behind it, a repeat that is counted is the whole of what is left.
-    const bool may_leave = counts ? is_ending[depth] : head.rest != empty;
-    if (may_leave && node.end > i + 1 && expressions_.nullable(state)) {
-      found->exits.push_back({i, used[depth]});
+    if (node.end > i + 1) {  // longer tokens
+      // A repeat that is counted is left through its end alone.
+      const bool may_leave = !counts || (repeat & is_over) != 0;
+      if (may_leave && expressions_.nullable(state)) {
+        found->exits.push_back({i, static_cast<std::int32_t>(used)});
+      }
+      steps[node.depth] = {&expressions_.row(state),
+                           state == head.loop && counts ? repeat | at_loop : repeat};
     }
     ++i;
   }
-  expressions_.count(end);
-  for (const auto& some : inside) {
-    found->inside.insert(found->inside.end(), some.begin(), some.end());
-    found->ends.push_back(static_cast<std::uint32_t>(found->inside.size()));
+  expressions_.count(visited / 4);
+  if (counts) {  // sorts them by use
+    found->ends.assign(most + 1, 0);
+    for (std::size_t i = 0; i < kept; ++i) ++found->ends[uses[i]];
+    std::uint32_t before = 0;
+    for (std::uint32_t& place : found->ends) before += std::exchange(place, before);
+    found->inside.resize(kept);
+    for (std::size_t i = 0; i < kept; ++i) found->inside[found->ends[uses[i]]++] = inside[i];
   }
   profile_bytes_ += found->bytes();
   profiles_[head.key] = found;
   return found;
 }
 
+void Masks::add_up_to(std::int32_t most, std::span<const TokenId> tokens,
+                      std::span<const std::uint32_t> ends, std::span<const std::uint32_t> all,
+                      Bits& bits) {
+  if (most == no_limit || static_cast<std::size_t>(most) >= ends.size()) {
+    add_bits(bits, all);
+    return;
+  }
+  const std::size_t fit = ends[static_cast<std::size_t>(most)];
+  expressions_.count(static_cast<std::int64_t>(std::min(fit, tokens.size() - fit) / 16));
+  if (fit < tokens.size() / 2) {
+    for (const TokenId token : tokens.first(fit)) set_bit(bits, token);
+    return;
+  }
+  Bits some(all.begin(), all.end());
+  for (const TokenId token : tokens.subspan(fit)) clear_bit(some, token);
+  add_bits(bits, some);
+}
+
 void Masks::add_profile(const Profile& profile, const Head& head, Bits& bits) {
   const auto may = [&](std::int32_t used) {
     return used >= head.least && (head.most == no_limit || used <= head.most);
   };
-  const auto n = static_cast<std::int32_t>(profile.ends.size());
-  if (head.loop == nothing || head.most == no_limit || head.most >= n) {
+  if (head.loop == nothing) {
     add_bits(bits, profile.all);
   } else {
-    const std::size_t fit = profile.ends[static_cast<std::size_t>(head.most)];
-    if (fit < profile.inside.size() / 2) {
-      for (std::size_t i = 0; i < fit; ++i) set_bit(bits, profile.inside[i]);
-    } else {
-      Bits some = profile.all;
-      for (std::size_t i = fit; i < profile.inside.size(); ++i) clear_bit(some, profile.inside[i]);
-      add_bits(bits, some);
+    add_up_to(head.most, profile.inside, profile.ends, profile.all, bits);
+    if (profile.has_plain) {
+      add_up_to(head.most, vocabulary_.plain_tokens(), vocabulary_.plain_ends(),
+                vocabulary_.plain_bits(), bits);
     }
-    expressions_.count(static_cast<std::int64_t>(std::min(fit, profile.inside.size() - fit)));
   }
   for (const Closing& closing : profile.closing) {
     if (may(closing.used)) set_bit(bits, closing.token);
@@ -256,27 +306,25 @@ void Masks::add_profile(const Profile& profile, const Head& head, Bits& bits) {
 }
 
 void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
+  if (state == empty) return;
   const auto nodes = vocabulary_.nodes();
   const auto tokens = vocabulary_.tokens();
-  const std::size_t top = nodes[root].depth;
   std::int64_t visited = 0;
-  states_[top] = state;
-  for (std::uint32_t i = root + 1, end = nodes[root].end; i < end;) {
+  rows_[nodes[root].depth] = &expressions_.row(state);
+  for (std::uint32_t i = root + 1, end = nodes[root].end; i < end; ++visited) {
     const auto& node = nodes[i];
-    const std::size_t depth = node.depth;
-    ++visited;
-    const Expr after = expressions_.row(states_[depth - 1])[node.byte];
+    const Expr after = (*rows_[node.depth - 1u])[node.byte];
     if (after == nothing) {
       i = node.end;
       continue;
     }
-    states_[depth] = after;
     for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
       set_bit(bits, tokens[t]);
     }
+    if (node.end > i + 1) rows_[node.depth] = &expressions_.row(after);
     ++i;
   }
-  expressions_.count(visited);
+  expressions_.count(visited / 4);
 }
 
 }  // namespace coppice::constraints

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -36,8 +37,9 @@ class Masks {
     std::int32_t used;
   };
   struct Profile {
-    std::vector<std::uint32_t> all;   ///< bits of all tokens that stay inside the repeat
-    std::vector<TokenId> inside;      ///< the same tokens, by the repetitions that they use
+    bool has_plain = false;           ///< the vocabulary's plain tokens stay inside, too
+    std::vector<std::uint32_t> all;   ///< bits of tokens that stay inside the repeat
+    std::vector<TokenId> inside;      ///< tokens that do and are not plain, by their use
     std::vector<std::uint32_t> ends;  ///< by repetitions: end in `inside`; empty: none counts
     std::vector<Closing> closing;
     std::vector<Exit> exits;
@@ -47,6 +49,7 @@ class Masks {
   struct Head {
     Expr key = nothing;
     Expr loop = nothing;  ///< where counted: the state in which the next repetition may begin
+    Expr once = nothing;  ///< what is repeated
     Expr ending = empty;
     Expr rest = empty;
     std::int32_t least = 0, most = no_limit;
@@ -57,7 +60,13 @@ class Masks {
   /// Whether repetitions cannot be told apart in two ways: a text of it is no beginning of another.
   bool is_prefix_code(Expr e);
   bool begin_alike(Expr a, Expr b);
+  /// Whether one repetition may be any character of the vocabulary's plain tokens.
+  bool takes_plain(Expr once);
   std::shared_ptr<const Profile> profile(const Head& head);
+  /// Sets the bits of tokens that use so many repetitions at most; `ends` as in a Profile.
+  void add_up_to(std::int32_t most, std::span<const TokenId> tokens,
+                 std::span<const std::uint32_t> ends, std::span<const std::uint32_t> all,
+                 std::vector<std::uint32_t>& bits);
   void add_profile(const Profile& profile, const Head& head, std::vector<std::uint32_t>& bits);
   /// Sets the bits of the tokens below a node that the state admits behind the node's bytes.
   void walk(std::uint32_t node, Expr state, std::vector<std::uint32_t>& bits);
@@ -65,9 +74,9 @@ class Masks {
   const Vocabulary& vocabulary_;
   Expressions& expressions_;
   std::unordered_map<Expr, std::shared_ptr<const Profile>> profiles_;
-  std::unordered_map<Expr, bool> prefix_codes_;
+  std::unordered_map<Expr, bool> prefix_codes_, plain_loops_;
   std::size_t profile_bytes_ = 0;
-  std::vector<Expr> states_;  ///< by depth, of a walk
+  std::vector<const Expressions::Row*> rows_;  ///< by depth, of a walk
 };
 
 }  // namespace coppice::constraints

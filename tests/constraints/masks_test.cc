@@ -14,7 +14,7 @@ std::vector<std::pair<std::string, Shared>> constraints_of_all_kinds() {
   for (const char* pattern :
        {"[ab]+c?", "(ab|abc|ba)*", "[a-c]{3,7}x", ".{0,12}\"", "(\\d{2}-){2}\\d{4}",
         "[^\"]*\"tail.*", "([a-z]+ ){0,3}[a-z]+", "(aaa|aa)*b", "(a{2,5}){2,3}", "(a|aa|aaa){4,9}z",
-        "(\\p{L}|\\d)*!", "[^a]{2,3}[^b]{4,}\"?", "(?!ab)[a-c]*", "x*(y*z)*w?",
+        "(\\p{L}|\\d)*!", "[^a]{2,3}[^b]{4,}\"?", "(?!ab)[a-c]*", "a*b*c|d(a*b*c)x", "x*(y*z)*w?",
         "\xc3\xa9(t|\xc3\xa9)*"}) {
     all.emplace_back(pattern, regex(pattern));
   }
