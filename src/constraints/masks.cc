@@ -45,6 +45,7 @@ std::shared_ptr<const Mask> Masks::make(Expr state) {
     profile_bytes_ = 0;
   }
   rows_.resize(vocabulary_.deepest() + 2);
+  if (open_.size() > most_alternatives) open_.clear();
   auto mask = std::make_shared<Mask>();
   mask->words.assign(vocabulary_.words(), 0);
   std::vector<Expr> narrow;
@@ -172,6 +173,17 @@ bool Masks::takes_plain(Expr once) {
     plain = plain.without({'"', '"'}).without({'\\', '\\'});
     Expressions& x = expressions_;
     known->second = x.both({utf8(x, plain), x.complement(once)}) == nothing;
+  }
+  return known->second;
+}
+
+bool Masks::is_open(Expr state) {
+  const auto [known, is_new] = open_.try_emplace(state, false);
+  Head head;
+  if (is_new && find_head(state, head) && head.loop != nothing && head.key == head.loop) {
+    const auto longest = static_cast<std::int32_t>(vocabulary_.plain_ends().size());
+    const bool has_room = head.most == no_limit || head.most >= longest;
+    known->second = has_room && takes_plain(head.once);
   }
   return known->second;
 }
@@ -310,6 +322,8 @@ void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
   const auto nodes = vocabulary_.nodes();
   const auto tokens = vocabulary_.tokens();
   std::int64_t visited = 0;
+  Expr last = nothing;  // a state that was looked at, and whether it is open
+  bool is_last_open = false;
   rows_[nodes[root].depth] = &expressions_.row(state);
   for (std::uint32_t i = root + 1, end = nodes[root].end; i < end; ++visited) {
     const auto& node = nodes[i];
@@ -318,8 +332,20 @@ void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
       i = node.end;
       continue;
     }
-    for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
+    if (after != last && node.is_plain) {
+      last = after;
+      is_last_open = is_open(after);
+    }
+    // Below, tokens go on with whole characters, all of which may follow.
+    const bool takes_all = node.is_plain && after == last && is_last_open &&
+                           (node.end == i + 1 || (nodes[i + 1].byte & 0xc0) != 0x80);
+    const std::uint32_t below = takes_all ? node.end : i + 1;
+    for (std::uint32_t t = node.first_token; t < nodes[below].first_token; ++t) {
       set_bit(bits, tokens[t]);
+    }
+    if (takes_all) {
+      i = below;
+      continue;
     }
     if (node.end > i + 1) rows_[node.depth] = &expressions_.row(after);
     ++i;

@@ -62,6 +62,8 @@ class Masks {
   bool begin_alike(Expr a, Expr b);
   /// Whether one repetition may be any character of the vocabulary's plain tokens.
   bool takes_plain(Expr once);
+  /// Whether all plain tokens may follow, as in a string without a limit.
+  bool is_open(Expr state);
   std::shared_ptr<const Profile> profile(const Head& head);
   /// Sets the bits of tokens that use so many repetitions at most; `ends` as in a Profile.
   void add_up_to(std::int32_t most, std::span<const TokenId> tokens,
@@ -74,7 +76,7 @@ class Masks {
   const Vocabulary& vocabulary_;
   Expressions& expressions_;
   std::unordered_map<Expr, std::shared_ptr<const Profile>> profiles_;
-  std::unordered_map<Expr, bool> prefix_codes_, plain_loops_;
+  std::unordered_map<Expr, bool> prefix_codes_, plain_loops_, open_;
   std::size_t profile_bytes_ = 0;
   std::vector<const Expressions::Row*> rows_;  ///< by depth, of a walk
 };
