@@ -9,7 +9,12 @@
 //                           "ended", its "text", the CRC-32 of the mask before each token and the
 //                           microseconds that it took, "new" where the state was met first
 //   "tokens": [...]         "allowed": the tokens that may follow these; "forced": what must
-//   "tree": N               microseconds for the states and masks of N nodes, states known
+//   "first": TEXT           "first_us": least of 20 times for the mask behind this text in a
+//   constraint
+//                           that has computed none, and "compile_us" is the least, too
+//   "tree": N               "tree": a random tree of N nodes behind the tokens "before", node 0,
+//   with
+//                           "parents" and "tokens", and "us" for its states and masks, states known
 // Each answer has "compile_us", or "error".
 #include <algorithm>
 #include <array>
@@ -120,21 +125,35 @@ Json walked(const Constraint& constraint, std::size_t steps, std::mt19937& rando
           {"masks", masks},   {"us", times},    {"new", fresh}};
 }
 
+// Any token that may follow but an end; -1 if there is none.
+TokenId random_token(const Mask& mask, const Vocabulary& vocabulary, std::mt19937& random) {
+  std::vector<TokenId> all = allowed_tokens(mask);
+  std::erase_if(all, [&](TokenId token) { return vocabulary.is_end(token); });
+  return all.empty() ? -1 : all[random() % all.size()];
+}
+
+// Grows a random tree behind a random text; least time of 20 rounds for all its states and masks.
 Json timed_tree(const Constraint& constraint, std::size_t nodes, std::mt19937& random) {
+  const Vocabulary& vocabulary = constraint.vocabulary();
   std::vector<Constraint::State> states = {constraint.start()};
   std::vector<std::pair<std::size_t, TokenId>> edges;
+  std::vector<TokenId> before;
   for (int i = 0; i < 12; ++i) {  // not at the text's beginning, where all is spelt out
-    const auto all = allowed_tokens(*constraint.mask(states.front()));
-    states.front() = constraint.advance(states.front(), all[random() % all.size()]);
+    const TokenId token = random_token(*constraint.mask(states.front()), vocabulary, random);
+    const auto after = token < 0 ? Constraint::nowhere : constraint.advance(states.front(), token);
+    if (token < 0 || random_token(*constraint.mask(after), vocabulary, random) < 0) break;
+    before.push_back(token);
+    states.front() = after;
   }
-  while (edges.size() < nodes) {
+  for (std::size_t tries = 0; edges.size() < nodes && tries < 100 * nodes; ++tries) {
     const std::size_t parent = random() % states.size();
-    const auto all = allowed_tokens(*constraint.mask(states[parent]));
-    const TokenId token = all[random() % all.size()];
+    const TokenId token = random_token(*constraint.mask(states[parent]), vocabulary, random);
+    if (token < 0) continue;
     edges.emplace_back(parent, token);
     states.push_back(constraint.advance(states[parent], token));
     constraint.mask(states.back());
   }
+  if (edges.size() < nodes || before.empty()) return nullptr;
   double least = 1e9;
   for (int round = 0; round < 20; ++round) {
     std::int64_t allowed = 0;
@@ -145,7 +164,12 @@ Json timed_tree(const Constraint& constraint, std::size_t nodes, std::mt19937& r
     }
     if (allowed > 0) least = std::min(least, microseconds_since(start));
   }
-  return least;
+  Json parents = Json::array(), tokens = Json::array();
+  for (const auto& [parent, token] : edges) {
+    parents.push_back(parent);
+    tokens.push_back(token);
+  }
+  return {{"us", least}, {"before", before}, {"parents", parents}, {"tokens", tokens}};
 }
 
 Json answer(const Shared& vocabulary, const Json& request) {
@@ -185,8 +209,23 @@ Json answer(const Shared& vocabulary, const Json& request) {
     result["allowed"] = allowed_tokens(*constraint->mask(state));
     result["forced"] = constraint->forced(state);
   }
+  if (request.contains("first")) {
+    const auto text = request["first"].get<std::string>();
+    double least = 1e12, least_compile = 1e12;
+    for (int round = 0; round < 20; ++round) {
+      const double start_compile = now_seconds();
+      const auto fresh = compiled(vocabulary, request);
+      least_compile = std::min(least_compile, microseconds_since(start_compile));
+      const auto state = fresh->advance(fresh->start(), text);
+      const double start_mask = now_seconds();
+      fresh->mask(state);
+      least = std::min(least, microseconds_since(start_mask));
+    }
+    result["first_us"] = least;
+    result["compile_us"] = least_compile;
+  }
   if (request.contains("tree")) {
-    result["tree_us"] = timed_tree(*constraint, request["tree"].get<std::size_t>(), random);
+    result["tree"] = timed_tree(*constraint, request["tree"].get<std::size_t>(), random);
   }
   const Constraint::Usage usage = constraint->usage();
   result["usage"] = {{"states", usage.states}, {"bytes", usage.bytes}, {"masks", usage.masks}};

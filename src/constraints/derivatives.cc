@@ -174,7 +174,9 @@ std::vector<Expressions::Edge> Expressions::intersected(std::span<const Expr> pa
 bool Expressions::is_alive(Expr e) {
   const auto asks = [&](Expr of) {
     const Node& node = at(of);
-    return node.kind == Kind::both || node.kind == Kind::complement || node.kind == Kind::multiple;
+    // Whole digits can always be added until a multiple is reached.
+    const bool is_stuck = node.kind == Kind::multiple && node.b > 2;
+    return node.kind == Kind::both || node.kind == Kind::complement || is_stuck;
   };
   const auto known = [&](Expr of) -> int {
     if (!asks(of)) return of == nothing ? 2 : 1;

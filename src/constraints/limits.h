@@ -14,8 +14,8 @@ inline constexpr std::size_t most_expressions = std::size_t{1} << 21;
 inline constexpr std::size_t most_members = std::size_t{1} << 24;
 /// Alternatives that one state may keep open.
 inline constexpr std::size_t most_alternatives = 20000;
-/// Steps (a few nanoseconds each) of one call: to compile, to advance, to compute a mask.
-inline constexpr std::int64_t most_steps = 400'000'000;
+/// Steps of one call: to compile, to advance, to compute a mask. About 50 ns each.
+inline constexpr std::int64_t most_steps = 60'000'000;
 /// How deep expressions may be nested to the left: functions recurse so far.
 inline constexpr int deepest_expression = 1500;
 /// Times that one "{m,n}" may ask for.

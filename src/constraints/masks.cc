@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
+#include "constraints/code_points.h"
 
 namespace coppice::constraints {
 namespace {
@@ -13,8 +16,6 @@ using Bits = std::vector<std::uint32_t>;
 
 // Beyond as many states nothing is called a prefix code: it is no character of a string.
 constexpr std::size_t most_code_states = 64;
-// Tokens that use more repetitions count as if they used as many; real tokens have fewer bytes.
-constexpr std::int32_t most_used = 4096;
 
 void set_bit(Bits& bits, TokenId token) {
   const auto t = static_cast<std::uint32_t>(token);
@@ -26,7 +27,7 @@ void clear_bit(Bits& bits, TokenId token) {
   bits[t / 32] &= ~(1u << (t % 32));
 }
 
-void add_bits(Bits& to, const Bits& from) {
+void add_bits(Bits& to, std::span<const std::uint32_t> from) {
   for (std::size_t i = 0; i < to.size(); ++i) to[i] |= from[i];
 }
 
@@ -34,7 +35,7 @@ void add_bits(Bits& to, const Bits& from) {
 
 std::size_t Masks::Profile::bytes() const {
   return sizeof(Profile) + 4 * (all.capacity() + inside.capacity() + ends.capacity()) +
-         8 * (closing.capacity() + exits.capacity());
+         sizeof(Exit) * exits.capacity();
 }
 
 std::shared_ptr<const Mask> Masks::make(Expr state) {
@@ -42,7 +43,8 @@ std::shared_ptr<const Mask> Masks::make(Expr state) {
     profiles_.clear();
     profile_bytes_ = 0;
   }
-  states_.resize(vocabulary_.deepest() + 2);
+  rows_.resize(vocabulary_.deepest() + 2);
+  if (open_.size() > most_alternatives) open_.clear();
   auto mask = std::make_shared<Mask>();
   mask->words.assign(vocabulary_.words(), 0);
   std::vector<Expr> narrow;
@@ -96,43 +98,29 @@ void Masks::add(Expr state, Bits& bits, std::vector<Expr>& narrow) {
 
 bool Masks::find_head(Expr state, Head& head) {
   Expressions& x = expressions_;
-  std::vector<Expr> parts;
-  Expr left = state;
-  bool is_over = false;
-  const auto take = [&] {
-    const bool more = x.kind(left) == Kind::concat;
-    parts.push_back(more ? x.first(left) : left);
-    is_over = !more;
-    left = more ? x.rest(left) : empty;
-    return x.regular(parts.back());
+  const auto split = [&](Expr chain) {
+    const bool more = x.kind(chain) == Kind::concat;
+    return std::pair(more ? x.first(chain) : chain, more ? x.rest(chain) : empty);
   };
-  if (!take()) return false;
-  const bool in_repetition = x.kind(parts[0]) != Kind::repeat;
-  if (in_repetition) {
-    // A character that has begun, such as an escape; what is spelt out is walked as fast.
-    const bool is_literal = x.kind(parts[0]) == Kind::bytes && x.set_of(parts[0]).count() < 3;
-    if (is_over || is_literal || !take() || x.kind(parts[1]) != Kind::repeat ||
-        !is_prefix_code(parts[0])) {
-      return false;
-    }
+  Expr begun = empty;
+  auto [first, rest] = split(state);
+  if (x.kind(first) != Kind::repeat) {
+    // A repetition that has begun, such as an escape; what is spelt out is walked as fast.
+    const bool is_literal = x.kind(first) == Kind::bytes && x.set_of(first).count() < 3;
+    if (is_literal || rest == empty) return false;
+    begun = first;
+    std::tie(first, rest) = split(rest);
+    if (x.kind(first) != Kind::repeat || !is_prefix_code(begun)) return false;
   }
-  const std::size_t loop = parts.size() - 1;
-  while (!is_over) {
-    if (!take()) return false;
-    if (x.kind(parts.back()) != Kind::repeat && !x.nullable(parts.back())) break;
-  }
-  head.rest = left;
-  const Expr repeat = parts[loop], once = x.first(repeat);
-  const bool has_end = parts.size() == loop + 2;
-  if (parts.size() <= loop + 2 && is_prefix_code(once) &&
-      (!has_end || (!x.nullable(parts.back()) && !begin_alike(once, parts.back())))) {
-    head.least = x.least(repeat);
-    head.most = x.most(repeat);
-    parts[loop] = x.repeat(once, 0, no_limit);
-    head.ending = has_end ? parts.back() : empty;
-    head.loop = x.concat(parts[loop], head.ending);
-  }
-  head.key = x.sequence(parts);
+  head.once = x.first(first);
+  if (!is_prefix_code(head.once)) return false;
+  // Then a byte tells whether another repetition begins or the rest does.
+  if (!(begins(head.once) & begins(rest)).empty()) return false;
+  head.least = x.least(first);
+  head.most = x.most(first);
+  head.rest = rest;
+  head.loop = x.repeat(head.once, 0, no_limit);
+  head.key = x.concat(begun, head.loop);
   return true;
 }
 
@@ -153,130 +141,179 @@ bool Masks::is_prefix_code(Expr e) {
   return is_code;
 }
 
-bool Masks::begin_alike(Expr a, Expr b) {
-  const auto begins = [&](Expr e) {
-    ByteSet set;
-    for (const auto& edge : expressions_.edges(e)) set = set | expressions_.set(edge.set);
-    return set;
-  };
-  return !(begins(a) & begins(b)).empty();
+ByteSet Masks::begins(Expr e) {
+  ByteSet set;
+  for (const auto& edge : expressions_.edges(e)) set = set | expressions_.set(edge.set);
+  return set;
+}
+
+bool Masks::takes_plain(Expr once) {
+  const auto [known, is_new] = plain_loops_.try_emplace(once, false);
+  if (is_new) {
+    CodePoints plain(0x20, CodePoints::last);
+    plain = plain.without({'"', '"'}).without({'\\', '\\'});
+    Expressions& x = expressions_;
+    known->second = x.both({utf8(x, plain), x.complement(once)}) == nothing;
+  }
+  return known->second;
+}
+
+bool Masks::is_open(Expr state) {
+  const auto [known, is_new] = open_.try_emplace(state, false);
+  Head head;
+  if (is_new && find_head(state, head) && head.key == head.loop) {
+    const auto longest = static_cast<std::int32_t>(vocabulary_.plain_ends().size());
+    const bool has_room = head.most == no_limit || head.most >= longest;
+    known->second = has_room && takes_plain(head.once);
+  }
+  return known->second;
 }
 
 std::shared_ptr<const Masks::Profile> Masks::profile(const Head& head) {
   if (const auto known = profiles_.find(head.key); known != profiles_.end()) return known->second;
-  const bool counts = head.loop != nothing;
   const auto nodes = vocabulary_.nodes();
   const auto tokens = vocabulary_.tokens();
-  const ByteSet ends_loop = [&] {
-    ByteSet set;
-    if (!counts) return set;
-    for (const auto& edge : expressions_.edges(head.ending)) {
-      set = set | expressions_.set(edge.set);
-    }
-    return set;
-  }();
+  const ByteSet begin = begins(head.once);
   auto found = std::make_shared<Profile>();
   found->all.assign(vocabulary_.words(), 0);
-  std::vector<std::int32_t> used(vocabulary_.deepest() + 2, 0);
-  std::vector<bool> is_ending(vocabulary_.deepest() + 2, false);
-  std::vector<std::vector<TokenId>> inside;
-  states_[0] = head.key;
+  found->has_plain = head.key == head.loop && takes_plain(head.once);
+  std::vector<TokenId> inside;
+  std::vector<std::uint16_t> uses;
+  std::array<std::vector<Exit>, 256> exits;
+  // By depth: the row of the state behind the node, whether another repetition may begin there, and
+  // how many have.
+  struct Step {
+    const Expressions::Row* row = nullptr;
+    bool is_between = false;
+    std::uint16_t used = 0;
+  };
+  std::vector<Step> steps(vocabulary_.deepest() + 2);
+  steps[0] = {&expressions_.row(head.key), head.key == head.loop};
   const auto end = static_cast<std::uint32_t>(nodes.size() - 1);
-  for (std::uint32_t i = 1; i < end;) {
+  std::int64_t visited = 0;
+  for (std::uint32_t i = 1; i < end; ++visited) {
     const auto& node = nodes[i];
-    const std::size_t depth = node.depth;
-    const Expr before = states_[depth - 1];
-    const Expr state = expressions_.row(before)[node.byte];
+    if (found->has_plain && node.is_plain) {
+      i = node.end;
+      continue;
+    }
+    const Step before = steps[node.depth - 1u];
+    if (before.is_between && !begin.has(node.byte)) {
+      exits[node.byte].push_back({i, before.used});
+      i = node.end;
+      continue;
+    }
+    const Expr state = (*before.row)[node.byte];
     if (state == nothing) {
       i = node.end;
       continue;
     }
-    states_[depth] = state;
-    used[depth] = used[depth - 1];
-    is_ending[depth] = is_ending[depth - 1];
-    if (counts && before == head.loop) {
-      if (ends_loop.has(node.byte)) {
-        is_ending[depth] = true;
-      } else {
-        used[depth] = std::min(used[depth] + 1, most_used);
-      }
-    }
+    // A token has at most 4096 bytes, so that a repetition of each fits.
+    const auto used = static_cast<std::uint16_t>(before.used + (before.is_between ? 1 : 0));
     for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
-      if (is_ending[depth]) {
-        found->closing.push_back({tokens[t], used[depth]});
-        continue;
-      }
+      if (found->has_plain && vocabulary_.is_plain(tokens[t])) continue;
       set_bit(found->all, tokens[t]);
-      if (!counts) continue;
-      const auto by_use = static_cast<std::size_t>(used[depth]);
-      if (by_use >= inside.size()) inside.resize(by_use + 1);
-      inside[by_use].push_back(tokens[t]);
+      inside.push_back(tokens[t]);
+      uses.push_back(used);
     }
-    // Without an end behind it, a repeat that is counted is the whole of what is left.
-    const bool may_leave = counts ? is_ending[depth] : head.rest != empty;
-    if (may_leave && node.end > i + 1 && expressions_.nullable(state)) {
-      found->exits.push_back({i, used[depth]});
-    }
+    if (node.end > i + 1) steps[node.depth] = {&expressions_.row(state), state == head.loop, used};
     ++i;
   }
-  expressions_.count(end);
-  for (const auto& some : inside) {
-    found->inside.insert(found->inside.end(), some.begin(), some.end());
-    found->ends.push_back(static_cast<std::uint32_t>(found->inside.size()));
+  expressions_.count(visited / 4);
+
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    found->exits_of[byte] = static_cast<std::uint32_t>(found->exits.size());
+    found->exits.insert(found->exits.end(), exits[byte].begin(), exits[byte].end());
+  }
+  found->exits_of[256] = static_cast<std::uint32_t>(found->exits.size());
+  // Sorts tokens by use.
+  found->ends.assign(uses.empty() ? 1 : *std::ranges::max_element(uses) + 1u, 0);
+  for (const std::uint16_t use : uses) ++found->ends[use];
+  std::uint32_t before = 0;
+  for (std::uint32_t& place : found->ends) before += std::exchange(place, before);
+  found->inside.resize(inside.size());
+  for (std::size_t i = 0; i < inside.size(); ++i) {
+    found->inside[found->ends[uses[i]]++] = inside[i];
   }
   profile_bytes_ += found->bytes();
   profiles_[head.key] = found;
   return found;
 }
 
+void Masks::add_up_to(std::int32_t most, std::span<const TokenId> tokens,
+                      std::span<const std::uint32_t> ends, std::span<const std::uint32_t> all,
+                      Bits& bits) {
+  if (most == no_limit || static_cast<std::size_t>(most) >= ends.size()) {
+    add_bits(bits, all);
+    return;
+  }
+  const std::size_t fit = ends[static_cast<std::size_t>(most)];
+  expressions_.count(static_cast<std::int64_t>(std::min(fit, tokens.size() - fit) / 16));
+  if (fit < tokens.size() / 2) {
+    for (const TokenId token : tokens.first(fit)) set_bit(bits, token);
+    return;
+  }
+  Bits some(all.begin(), all.end());
+  for (const TokenId token : tokens.subspan(fit)) clear_bit(some, token);
+  add_bits(bits, some);
+}
+
 void Masks::add_profile(const Profile& profile, const Head& head, Bits& bits) {
-  const auto may = [&](std::int32_t used) {
-    return used >= head.least && (head.most == no_limit || used <= head.most);
-  };
-  const auto n = static_cast<std::int32_t>(profile.ends.size());
-  if (head.loop == nothing || head.most == no_limit || head.most >= n) {
-    add_bits(bits, profile.all);
-  } else {
-    const std::size_t fit = profile.ends[static_cast<std::size_t>(head.most)];
-    if (fit < profile.inside.size() / 2) {
-      for (std::size_t i = 0; i < fit; ++i) set_bit(bits, profile.inside[i]);
-    } else {
-      Bits some = profile.all;
-      for (std::size_t i = fit; i < profile.inside.size(); ++i) clear_bit(some, profile.inside[i]);
-      add_bits(bits, some);
-    }
-    expressions_.count(static_cast<std::int64_t>(std::min(fit, profile.inside.size() - fit)));
+  add_up_to(head.most, profile.inside, profile.ends, profile.all, bits);
+  if (profile.has_plain) {
+    add_up_to(head.most, vocabulary_.plain_tokens(), vocabulary_.plain_ends(),
+              vocabulary_.plain_bits(), bits);
   }
-  for (const Closing& closing : profile.closing) {
-    if (may(closing.used)) set_bit(bits, closing.token);
-  }
-  for (const Exit& exit : profile.exits) {
-    if (may(exit.used)) walk(exit.node, head.rest, bits);
+  const auto nodes = vocabulary_.nodes();
+  for (const auto& edge : expressions_.edges(head.rest)) {
+    expressions_.set(edge.set).each([&](int byte) {
+      const auto b = static_cast<std::size_t>(byte);
+      for (std::uint32_t i = profile.exits_of[b]; i < profile.exits_of[b + 1]; ++i) {
+        const Exit exit = profile.exits[i];
+        if (exit.used < head.least || (head.most != no_limit && exit.used > head.most)) continue;
+        for (auto t = nodes[exit.node].first_token; t < nodes[exit.node + 1].first_token; ++t) {
+          set_bit(bits, vocabulary_.tokens()[t]);
+        }
+        if (nodes[exit.node].end > exit.node + 1) walk(exit.node, edge.to, bits);
+      }
+    });
   }
 }
 
 void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
+  if (state == empty) return;
   const auto nodes = vocabulary_.nodes();
   const auto tokens = vocabulary_.tokens();
-  const std::size_t top = nodes[root].depth;
   std::int64_t visited = 0;
-  states_[top] = state;
-  for (std::uint32_t i = root + 1, end = nodes[root].end; i < end;) {
+  Expr last = nothing;  // a state that was looked at, and whether it is open
+  bool is_last_open = false;
+  rows_[nodes[root].depth] = &expressions_.row(state);
+  for (std::uint32_t i = root + 1, end = nodes[root].end; i < end; ++visited) {
     const auto& node = nodes[i];
-    const std::size_t depth = node.depth;
-    ++visited;
-    const Expr after = expressions_.row(states_[depth - 1])[node.byte];
+    const Expr after = (*rows_[node.depth - 1u])[node.byte];
     if (after == nothing) {
       i = node.end;
       continue;
     }
-    states_[depth] = after;
-    for (std::uint32_t t = node.first_token; t < nodes[i + 1].first_token; ++t) {
+    if (after != last && node.is_plain) {
+      last = after;
+      is_last_open = is_open(after);
+    }
+    // Below, tokens go on with whole characters, all of which may follow.
+    const bool takes_all = node.is_plain && after == last && is_last_open &&
+                           (node.end == i + 1 || (nodes[i + 1].byte & 0xc0) != 0x80);
+    const std::uint32_t below = takes_all ? node.end : i + 1;
+    for (std::uint32_t t = node.first_token; t < nodes[below].first_token; ++t) {
       set_bit(bits, tokens[t]);
     }
+    if (takes_all) {
+      i = below;
+      continue;
+    }
+    if (node.end > i + 1) rows_[node.depth] = &expressions_.row(after);
     ++i;
   }
-  expressions_.count(visited);
+  expressions_.count(visited / 4);
 }
 
 }  // namespace coppice::constraints

@@ -8,7 +8,7 @@ namespace coppice::constraints {
 namespace {
 
 // The remainders that a multiple's digits may leave are states.
-constexpr std::size_t longest_modulus = 7;
+constexpr std::size_t longest_modulus = 5;
 // A number's digits, as 1e308 has.
 constexpr std::size_t most_exponent = 2000;
 
@@ -167,7 +167,10 @@ Expr number_text(Expressions& x, const NumberRange& range) {
                          const std::optional<NumberBound>& most) {
     std::vector<Expr> all = always;
     const NumberBound from = least.value_or(NumberBound{});
-    all.push_back(BoundText(x, from, range.is_integer, true).build());
+    // From 0 on are all, which multiples say themselves.
+    if (all.empty() || !from.value.is_zero() || from.is_exclusive) {
+      all.push_back(BoundText(x, from, range.is_integer, true).build());
+    }
     if (most) all.push_back(BoundText(x, *most, range.is_integer, false).build());
     return x.both(std::move(all));
   };

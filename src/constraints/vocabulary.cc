@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "models/tokenizer/tokenizer.h"
 
 namespace coppice::constraints {
@@ -89,12 +90,48 @@ void Vocabulary::make_trie() {
   }
   close_to(0);
   nodes_[0].end = static_cast<std::uint32_t>(nodes_.size());
-  nodes_.push_back({0, static_cast<std::uint32_t>(tokens_.size()), 0, 0});
+  nodes_.push_back({0, static_cast<std::uint32_t>(tokens_.size())});
 
+  find_plain_tokens();
   has_all_bytes_ = true;
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
     has_all_bytes_ = has_all_bytes_ && has({&one, 1});
+  }
+}
+
+void Vocabulary::find_plain_tokens() {
+  plain_bits_.assign(words(), 0);
+  std::vector<std::vector<TokenId>> by_length;
+  for (const TokenId token : tokens_) {
+    std::string_view text = bytes(token);
+    std::size_t characters = 0;
+    for (; !text.empty(); ++characters) {
+      const int length = utf8_sequence(text);
+      const auto byte = static_cast<unsigned char>(text.front());
+      if (length <= 0 || byte < 0x20 || byte == '"' || byte == '\\') break;
+      text.remove_prefix(static_cast<std::size_t>(length));
+    }
+    if (!text.empty()) continue;
+    by_length.resize(std::max(by_length.size(), characters + 1));
+    by_length[characters].push_back(token);
+    const auto t = static_cast<std::uint32_t>(token);
+    plain_bits_[t / 32] |= 1u << (t % 32);
+  }
+  for (const auto& some : by_length) {
+    plain_.insert(plain_.end(), some.begin(), some.end());
+    plain_ends_.push_back(static_cast<std::uint32_t>(plain_.size()));
+  }
+  for (std::size_t i = nodes_.size() - 1; i > 1; --i) {
+    Node& node = nodes_[i - 1];
+    node.is_plain = true;
+    for (auto t = node.first_token; t < nodes_[i].first_token; ++t) {
+      node.is_plain = node.is_plain && is_plain(tokens_[t]);
+    }
+    for (std::uint32_t child = static_cast<std::uint32_t>(i); child < node.end;
+         child = nodes_[child].end) {
+      node.is_plain = node.is_plain && nodes_[child].is_plain;
+    }
   }
 }
 

@@ -50,14 +50,28 @@ class Vocabulary {
     std::uint32_t first_token = 0;  ///< of tokens(); those of the node end at the next node's
     std::uint16_t depth = 0;        ///< bytes from the root
     unsigned char byte = 0;         ///< that leads to it
+    bool is_plain = false;          ///< all tokens below it, its own included, are plain
   };
   /// With one node more at its end, for its first_token.
   std::span<const Node> nodes() const { return nodes_; }
   std::span<const TokenId> tokens() const { return tokens_; }
   std::size_t deepest() const { return deepest_; }
 
+  /// Plain tokens are whole characters that JSON strings may hold as they are: no quote, backslash
+  /// or control character. Most tokens are. Sorted by the number of characters.
+  std::span<const TokenId> plain_tokens() const { return plain_; }
+  /// By a number of characters: how many plain tokens have as many or fewer.
+  std::span<const std::uint32_t> plain_ends() const { return plain_ends_; }
+  /// A bit for each plain token.
+  std::span<const std::uint32_t> plain_bits() const { return plain_bits_; }
+  bool is_plain(TokenId token) const {
+    const auto t = static_cast<std::uint32_t>(token);
+    return (plain_bits_[t / 32] >> (t % 32) & 1) != 0;
+  }
+
  private:
   void make_trie();
+  void find_plain_tokens();
   /// The node that spells the bytes; 0 if there is none.
   std::uint32_t find(std::string_view bytes) const;
 
@@ -66,6 +80,8 @@ class Vocabulary {
   std::function<std::vector<TokenId>(std::string_view)> spell_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;
+  std::vector<TokenId> plain_;
+  std::vector<std::uint32_t> plain_ends_, plain_bits_;
   std::size_t deepest_ = 0;
   bool has_all_bytes_ = false;
 };

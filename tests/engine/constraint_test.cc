@@ -1,6 +1,5 @@
 // Texts under a constraint, through the engine: what may be written, and that speculation writes
 // what plain decoding writes.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -136,17 +135,19 @@ TEST(ConstrainedText, RefusesWhatHasNoMeaning) {
     }
     return std::string("nothing");
   };
-  EXPECT_THAT(message([&] { Constraint::regex(engine, "(a"); }), ::testing::HasSubstr("regex"));
-  EXPECT_THAT(message([&] { Constraint::json_schema(engine, R"({"minProperties": "x"})"); }),
-              ::testing::HasSubstr("minProperties"));
+  EXPECT_NE(message([&] { Constraint::regex(engine, "(a"); }).find("regex"), std::string::npos);
+  EXPECT_NE(message([&] {
+              Constraint::json_schema(engine, R"({"minProperties": "x"})");
+            }).find("minProperties"),
+            std::string::npos);
   GenerateOptions options = constrained(Constraint::json(engine), 0.0);
   options.ignore_eos = true;
-  EXPECT_THAT(message([&] { engine.generate(tale_prompt, options); }),
-              ::testing::HasSubstr("ignore_eos"));
+  EXPECT_NE(message([&] { engine.generate(tale_prompt, options); }).find("ignore_eos"),
+            std::string::npos);
   Engine other = Engine::load(shipped_options());
   options = constrained(Constraint::json(engine), 0.0);
-  EXPECT_THAT(message([&] { other.generate(tale_prompt, options); }),
-              ::testing::HasSubstr("another engine"));
+  EXPECT_NE(message([&] { other.generate(tale_prompt, options); }).find("another engine"),
+            std::string::npos);
 }
 
 }  // namespace
