@@ -79,7 +79,7 @@ TEST(ConstrainedText, IsInItsLanguage) {
     }
   }
   std::cout << whole << " texts are whole, " << cut << " ran out of tokens\n";
-  EXPECT_GT(whole, cut);
+  EXPECT_GT(whole, 24);
 }
 
 TEST(ConstrainedText, IsThatOfPlainDecoding) {
@@ -96,7 +96,9 @@ TEST(ConstrainedText, IsThatOfPlainDecoding) {
       GenerateOptions options = plain;
       options.speculation = speculation;
       const Generation found = engine.generate(tale_prompt, options);
-      if (!on_cuda()) EXPECT_EQ(found.tokens, expected.tokens) << found.text;
+      if (!on_cuda()) {
+        EXPECT_EQ(found.tokens, expected.tokens) << found.text;
+      }
       looked_up += found.statistics.looked_up;
     }
     EXPECT_GT(looked_up, 0) << "what is forced is to be proposed";
@@ -135,7 +137,7 @@ TEST(ConstrainedText, RefusesWhatHasNoMeaning) {
     }
     return std::string("nothing");
   };
-  EXPECT_NE(message([&] { Constraint::regex(engine, "(a"); }).find("regex"), std::string::npos);
+  EXPECT_NE(message([&] { Constraint::regex(engine, "(a"); }).find("(a"), std::string::npos);
   EXPECT_NE(message([&] {
               Constraint::json_schema(engine, R"({"minProperties": "x"})");
             }).find("minProperties"),
