@@ -60,7 +60,8 @@ ConstraintSource constraint_in(const po::variables_map& values, bool files) {
     std::string text = values[option.name].as<std::string>();
     if (option.kind != Kind::regex && !is_text(option.kind, text)) {
       if (!files) {
-        throw_usage(cat("\"", option.name, "\": a line holds the text itself, not a file's name"));
+        throw_usage(cat(option.kind == Kind::grammar ? "\"grammar\"" : "\"json_schema\"",
+                        ": a line holds the text itself, not a file's name"));
       }
       text = read_file(text, option.name, most_bytes);
     }
