@@ -240,7 +240,7 @@ class SamplerLaw : public testing::SamplerTest {
       judges.push_back({live[t].key, setting.target_params, setting.rule, &penalties[t]});
     }
     upload(*target_logits_, models.target, all.token);
-    const auto keys = keys_of(all.parent, all.rank);
+    const auto keys = testing::keys_of(all.parent, all.rank);
     sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, keys, all.store});
     transfers_->send();
     sampler_->judge(target_logits_->data(), static_cast<std::int32_t>(all.token.size()));

@@ -40,21 +40,19 @@ struct OneTree : JudgeText {
   std::span<const TokenId> token;
   std::span<const std::int32_t> parent, depth, rank, store;
   std::span<const std::uint8_t> certain;
-  JudgeBatch batch() {
-    keys_ = keys_of(parent, rank);
-    return {{static_cast<const JudgeText*>(this), 1},
-            token,
-            parent,
-            depth,
-            rank,
-            keys_,
-            store,
-            certain};
+  mutable std::vector<std::uint64_t> keys = {};  ///< of the last batch()
+  JudgeBatch batch() const {
+    keys = keys_of(parent, rank);
+    return {
+        {static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, keys, store, certain};
   }
-
- private:
-  std::vector<std::uint64_t> keys_;
 };
+}
+
+private:
+std::vector<std::uint64_t> keys_;
+}
+;
 
 class SamplerTest : public KernelTest {
  protected:

@@ -134,7 +134,7 @@ class SamplerTexts : public testing::SamplerTest {
       results[to_size(text_of_row[r])].rows.push_back(row);
     }
     for (std::size_t t = 0; t < texts.size(); ++t) of_target[t] = {texts[t]->counts, token, parent};
-    const auto keys = keys_of(parent, rank);
+    const auto keys = testing::keys_of(parent, rank);
     sampler.stage_judge({judges, token, parent, depth, rank, keys, store});
     transfers_->send();
     sampler.judge(target.data(), count);
