@@ -47,12 +47,6 @@ struct OneTree : JudgeText {
         {static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, keys, store, certain};
   }
 };
-}
-
-private:
-std::vector<std::uint64_t> keys_;
-}
-;
 
 class SamplerTest : public KernelTest {
  protected:
