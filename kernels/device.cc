@@ -1,10 +1,15 @@
 #include "kernels/device.h"
 
+#include "base/error.h"
 #include "kernels/device_sampler.h"
 
 namespace coppice {
 
 std::unique_ptr<DeviceSampler> Device::make_sampler(const SamplerLimits&) { return nullptr; }
+
+std::unique_ptr<WeightStream> Device::make_weight_stream(std::int32_t) {
+  throw_failure(cat("device ", name(), ": it cannot stream weights"));
+}
 
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,
                         std::int32_t rows, float* qkv, const QkvOutput& to) {

@@ -100,11 +100,32 @@ class LinearWeights {
   virtual std::int64_t in_features() const = 0;
   virtual std::int64_t out_features() const = 0;
   virtual std::size_t bytes() const = 0;
+  /// What a WeightStream moves: read anew by every product, which find there the same bytes at
+  /// another address.
+  virtual std::vector<DeviceBuffer*> memory() { return {}; }
   /// The weights as an embedding table, where the device can read rows of them: tied embeddings
   /// then need no second copy. Else one without any.
   virtual EmbeddingTable table() const { return {}; }
   /// Whether a weight was NaN or infinite as read, or as rounded to what the device keeps.
   virtual bool has_non_finite() const { return false; }
+};
+
+/// Weights that lie in host memory and are on the device only while a pass uses them: layers of a
+/// model that is larger than the device. Those that come and go together are a visit; visits have
+/// numbers in the order of add(), in which every pass enters and leaves them.
+/// kernels/weight_stream.h has the order of copies. Destroyed before the weights that it was given.
+class WeightStream {
+ public:
+  virtual ~WeightStream() = default;
+  /// Moves a further visit's weights, just packed, to the host. Throws Error(failure) for too
+  /// little memory there.
+  virtual void add(std::span<LinearWeights* const> weights) = 0;
+  /// Takes the device memory that visits come to, after the last add(), and begins to copy.
+  virtual void begin() = 0;
+  /// Queued: what is queued after it finds the visit's weights on the device.
+  virtual void enter(std::int32_t visit) = 0;
+  /// Queued: the visit's weights are not used any more; others may take their place.
+  virtual void leave(std::int32_t visit) = 0;
 };
 
 /// A model's whole KV memory, all layers: [layer][page][kv_head][page_size][head_dim] for keys
@@ -183,6 +204,8 @@ struct PassLimits {
   /// Those of the layers' rules, each once, 0 for layers without one: a pass is planned for each.
   std::vector<std::int32_t> windows = {0};
   bool soft_caps = false;  ///< some of the rules have one
+  /// Some of its weights come by a WeightStream: their addresses differ from pass to pass.
+  bool streams_weights = false;
 };
 
 /// How attention's work is divided. Devices run `flatten` in a way of their own; the others are
@@ -317,6 +340,9 @@ class Device {
                                                      std::int64_t in_features,
                                                      std::span<const float> bias,
                                                      std::int32_t max_rows) = 0;
+  /// For weights that this device has packed; `places` of the largest visit's size are taken of its
+  /// memory. Throws Error(failure) where the device cannot.
+  virtual std::unique_ptr<WeightStream> make_weight_stream(std::int32_t places);
 
   // --- passes -----------------------------------------------------------------------------
   virtual std::unique_ptr<Pass> make_pass(const PassLimits& limits) = 0;

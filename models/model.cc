@@ -98,13 +98,16 @@ class GraphModel final : public Model {
                                kv_capacity(),
                                {config_.heads, config_.kv_heads, config_.head_dim},
                                {windows.begin(), windows.end()},
-                               soft_caps});
+                               soft_caps,
+                               weights_.stream != nullptr});
   }
 
   const ModelConfig& config() const override { return config_; }
   Device& device() const override { return device_; }
   const ModelOptions& options() const override { return options_; }
   std::size_t weight_bytes_read() const override { return weights_.bytes_read; }
+  std::span<const std::size_t> layer_blocks() const override { return weights_.layer_blocks; }
+  std::size_t streamed_bytes() const override { return weights_.streamed_bytes; }
   std::string quantised_formats() const override { return quantised_formats_; }
   bool has_integers() const override { return has_integers_; }
   std::int32_t max_positions() const override { return options_.max_positions; }
@@ -156,6 +159,8 @@ class GraphModel final : public Model {
       const LayerSpec& spec = config_.layer_specs[static_cast<std::size_t>(index)];
       const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
       const bool last = index + 1 == config_.layers;
+      const bool visits = layer.visit >= 0;
+      if (visits) weights_.stream->enter(layer.visit);
       float* qkv = work_.qkv.as<float>();
       device_.qkv_linear(*pass_, *layer.qkv, work_.normed.data(), rows, qkv,
                          {config_.heads,
@@ -166,7 +171,10 @@ class GraphModel final : public Model {
                           index,
                           {layer.query_norm, layer.key_norm, config_.rms_norm_eps}});
       // After the last layer's keys and values, only rows with logits go on.
-      if (last && shape.logit_rows == 0) return;
+      if (last && shape.logit_rows == 0) {
+        if (visits) weights_.stream->leave(layer.visit);
+        return;
+      }
       device_.tree_attention(*pass_, qkv, qkv_width(), config_.heads, spec.attention, pool.layout(),
                              pool.keys(), pool.values(), index, work_.attended.data());
       if (last && gathers) {
@@ -181,6 +189,7 @@ class GraphModel final : public Model {
       const std::size_t next = static_cast<std::size_t>(index) + 1;
       const float* next_norm = last ? weights_.final_norm : weights_.layers[next].attention_norm;
       add_product(*layer.down, work_.gated.data(), layer.fed_norm, next_norm, hidden, rows);
+      if (visits) weights_.stream->leave(layer.visit);
     }
     float* logits = work_.logits.as<float>();
     device_.linear(*weights_.head, work_.normed.data(), rows, logits, false);

@@ -30,6 +30,10 @@ struct ModelOptions {
   bool check_finite = true;  ///< refuse weights with NaN or infinity
   /// What matrices in 16 or 32 bits are rounded to (models/requantised.h); nullopt: kept.
   std::optional<WeightFormat> rounding = std::nullopt;
+  /// Layers whose weights are on the device for good, spread evenly; the others lie in host memory
+  /// and visit it (WeightStream). -1, or as many as there are: all.
+  std::int32_t resident_layers = -1;
+  std::int32_t stream_places = 2;  ///< layers that the device has room for of those
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],
@@ -61,6 +65,10 @@ class Model {
   /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which
   /// it gathers a row per token. A table that is also the head's counts, as the head.
   virtual std::size_t weight_bytes_read() const = 0;
+  /// Bytes of each layer's matrices, as a WeightStream moves them.
+  virtual std::span<const std::size_t> layer_blocks() const { return {}; }
+  /// Bytes that every pass copies to the device: of the layers that are not there for good.
+  virtual std::size_t streamed_bytes() const { return 0; }
   /// Formats of the matrices that are quantised, "Q4_K, Q6_K"; empty: none is.
   virtual std::string quantised_formats() const { return ""; }
   /// Whether some of them are in blocks of whole numbers.

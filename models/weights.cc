@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "kernels/finite.h"
 #include "kernels/narrowed.h"
+#include "kernels/weight_stream.h"
 
 namespace coppice {
 namespace {
@@ -49,6 +50,7 @@ class Loader {
     weights_.head = linear({tied ? "model.embed_tokens" : "lm_head"}, options_.max_logit_rows);
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
+    if (weights_.stream) weights_.stream->begin();
     weights_.final_norm = norm("model.norm");
     stored_.source().require_unchanged();  // else the weights may be of two versions
     if (progress_) progress_(1.0);
@@ -188,6 +190,13 @@ class Loader {
     }
     layer.output = linear({attention + "o_proj"}, rows);
     layer.down = linear({mlp + "down_proj"}, rows);
+    weights_.layer_blocks.push_back(RingStream::block_bytes(layer.products()));
+    if (is_streamed(index, config_.layers, options_.resident_layers)) {
+      if (!weights_.stream) weights_.stream = device_.make_weight_stream(options_.stream_places);
+      weights_.stream->add(layer.products());
+      layer.visit = visits_++;
+      weights_.streamed_bytes += weights_.layer_blocks.back();
+    }
     weights_.layers.push_back(std::move(layer));
   }
 
@@ -219,12 +228,18 @@ class Loader {
   const LoadProgress& progress_;
   const std::int64_t parameters_;
   std::size_t norms_placed_ = 0;
+  std::int32_t visits_ = 0;
   std::int64_t bytes_done_ = 0;
   std::int64_t bytes_expected_;
   ModelWeights weights_;
 };
 
 }  // namespace
+
+bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident) {
+  const std::int64_t visiting = resident < 0 ? 0 : std::max(0, layers - resident);
+  return (layer + 1) * visiting / layers > layer * visiting / layers;
+}
 
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   const auto bytes_of = [&](const StoredTensor& tensor) {

@@ -1,6 +1,7 @@
 // A model's weights: read from its files and packed for a device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,6 +27,11 @@ struct LayerWeights {
   std::unique_ptr<LinearWeights> output;   ///< o_proj
   std::unique_ptr<LinearWeights> gate_up;  ///< gate and up stacked
   std::unique_ptr<LinearWeights> down;
+  std::int32_t visit = -1;  ///< of ModelWeights::stream; -1: on the device for good
+
+  std::array<LinearWeights*, 4> products() const {
+    return {qkv.get(), output.get(), gate_up.get(), down.get()};
+  }
 };
 
 struct ModelWeights {
@@ -36,8 +42,15 @@ struct ModelWeights {
   float embedding_scale = 1.0f;
   DeviceBuffer embedding_copy;
   DeviceBuffer norms;
-  std::size_t bytes_read = 0;  ///< packed, as Model::weight_bytes_read()
+  std::unique_ptr<WeightStream> stream;   ///< null: all layers are on the device
+  std::vector<std::size_t> layer_blocks;  ///< bytes of each layer in a place of the stream
+  std::size_t streamed_bytes = 0;         ///< of those that visit, together
+  std::size_t bytes_read = 0;             ///< packed, as Model::weight_bytes_read()
 };
+
+/// Whether a layer visits the device, if of all so many stay (ModelOptions::resident_layers).
+/// Visits are spread evenly, so that copies go on while layers that stay are computed.
+bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident);
 
 /// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep
 /// their formats.

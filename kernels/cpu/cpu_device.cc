@@ -14,6 +14,7 @@
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/soft_cap.h"
+#include "kernels/cpu/weight_stream.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
 #include "kernels/window.h"
@@ -98,6 +99,9 @@ class CpuDevice final : public Device {
                                              std::int64_t in_features, std::span<const float> bias,
                                              std::int32_t max_rows) override {
     return linear_.pack(parts, in_features, bias, max_rows);
+  }
+  std::unique_ptr<WeightStream> make_weight_stream(std::int32_t places) override {
+    return std::make_unique<cpu::CpuWeightStream>(places);
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     return std::make_unique<CpuPass>(limits);

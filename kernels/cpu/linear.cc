@@ -55,6 +55,11 @@ class PackedWeights final : public LinearWeights {
     for (const PackedPart& part : parts) bytes += part.blocks.data.bytes();
     return bytes;
   }
+  std::vector<DeviceBuffer*> memory() override {
+    std::vector<DeviceBuffer*> all;
+    for (PackedPart& part : parts) all.push_back(&part.blocks.data);
+    return all;
+  }
   EmbeddingTable table() const override {
     const WeightFormat format = parts.front().blocks.format;
     const bool has_rows = format == WeightFormat::f32 || !dtype_of(format);
