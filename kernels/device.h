@@ -433,6 +433,7 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
 struct CudaOptions {
   /// Part of the card's memory that this device may allocate.
   double memory_fraction = 0.9;
+  std::size_t memory_limit = 0;  ///< if not 0: instead, so many bytes of it
   /// Passes are recorded as CUDA graphs; off: every launch is queued each time (diagnostics).
   bool record = true;
 };

@@ -14,6 +14,7 @@
 #include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/linear.h"
 #include "kernels/cuda/linear/streamed_linear.h"
+#include "kernels/cuda/linear/weight_stream.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/cuda/memory_ledger.h"
 #include "kernels/cuda/pass/cuda_pass.h"
@@ -113,8 +114,8 @@ class CudaDevice final : public Device {
       throw_failure(cat("CUDA: ", purpose, " needs ", mebibytes(bytes), ", and ", mebibytes(used),
                         " are taken, but ", mebibytes(budget()), " of the ", mebibytes(card_.total),
                         " on ", card_.product,
-                        " may be used; raise gpu-memory-fraction, use fewer kv-tokens or a "
-                        "smaller model"));
+                        " may be used; raise gpu-memory-fraction or gpu-memory, use fewer "
+                        "kv-tokens, gpu-layers or a smaller model"));
     }
     void* memory = nullptr;
     const cudaError_t status = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
@@ -172,11 +173,15 @@ class CudaDevice final : public Device {
                                              std::int32_t max_rows) override {
     return linear_.pack(parts, in_features, bias, max_rows);
   }
+  std::unique_ptr<WeightStream> make_weight_stream(std::int32_t places) override {
+    return std::make_unique<CudaWeightStream>(places, allocator(), stream_, !plans_);
+  }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     const ResidentBlocks blocks = prepare_attention(limits.attention.head_dim);
     const auto make = [&]<typename Made>(std::type_identity<Made>) {
       return std::make_unique<Made>(limits, blocks, allocator(), transfers_, stream_,
-                                    options_.record, preparations_, timing_);
+                                    options_.record && !limits.streams_weights, preparations_,
+                                    timing_);
     };
     if (plans_) return make(std::type_identity<PlannedPass>());
     return make(std::type_identity<CudaPass>());
@@ -247,6 +252,7 @@ class CudaDevice final : public Device {
 
  private:
   std::size_t budget() const {
+    if (options_.memory_limit > 0) return std::min(card_.total, options_.memory_limit);
     return static_cast<std::size_t>(static_cast<double>(card_.total) * options_.memory_fraction);
   }
   /// Addresses that are never used, but differ.

@@ -71,6 +71,10 @@ class Event {
   void record(cudaStream_t stream) const {
     check(cudaEventRecord(event_, stream), "recording an event");
   }
+  /// Work queued on the stream from now on begins after what was recorded.
+  void hold(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
+  }
   /// Returns at once if it was never recorded.
   void wait() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
 

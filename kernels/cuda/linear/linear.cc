@@ -36,6 +36,12 @@ class PackedWeights final : public LinearWeights {
     for (const PackedPart& part : parts) all += part.blocks.bytes();
     return all;
   }
+  std::vector<DeviceBuffer*> memory() override {
+    std::vector<DeviceBuffer*> all;
+    if (!is_packed()) all.push_back(&values);
+    for (PackedPart& part : parts) all.push_back(&part.blocks);
+    return all;
+  }
   EmbeddingTable table() const override {
     if (is_packed()) return {};
     return {values.data(), WeightFormat::bf16};
