@@ -158,6 +158,17 @@ struct EngineOptions {
   /// ends.
   bool prefix_cache = true;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
+  std::uint64_t gpu_memory = 0;      ///< CUDA: if not 0, instead: bytes of it that may be used
+  /// Layers of the target that stay on the GPU, spread evenly. The others lie in page-locked host
+  /// memory and are copied to the GPU in every pass, ahead of their use; texts are the same, bit
+  /// for bit. -1: all, or as many as fit beside the draft and one text's KV. On the CPU a number
+  /// only shows what streaming does: layers are copied before use, in vain.
+  std::int32_t gpu_layers = -1;
+  std::int32_t draft_gpu_layers = -1;  ///< likewise of the draft; -1: all
+  /// max_tree_size is at least this where layers of the target are copied in every pass: further
+  /// rows are nearly free there.
+  std::int32_t streamed_tree_size = 0;
+  std::uint64_t host_memory = 0;  ///< bytes that the other layers may take; 0: of what is free
   /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat
   /// themselves. Empty: measured when first needed, or taken from the user's cache folder.
   std::filesystem::path cost_table;
@@ -306,6 +317,13 @@ struct Statistics {
   double decode_tokens_per_second = 0.0;
 };
 
+/// Where a model's layers are.
+struct LayerPlacement {
+  std::int32_t layers = 0;           ///< of the model; 0: there is none
+  std::int32_t resident = 0;         ///< that stay on the device
+  std::uint64_t streamed_bytes = 0;  ///< of the others, which every pass copies to the device
+};
+
 /// What a generation was made with.
 struct Used {
   std::string policy;  ///< its name; "none" where nothing could draft, too
@@ -321,6 +339,7 @@ struct Used {
   std::string dtype;  ///< of products: "f32", "bf16", or "int8" with quantised weights on the CPU
   std::string kv_dtype;
   std::string target_weights, draft_weights;  ///< formats of quantised ones, "" of others
+  LayerPlacement target_layers, draft_layers;
 };
 
 struct Generation {

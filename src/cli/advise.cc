@@ -22,10 +22,27 @@ namespace {
 std::string given_options(const po::variables_map& values, const study::DraftFormat& chosen) {
   const bool is_own = chosen.name.starts_with("self:");
   std::string words;
-  for (const char* name :
-       {"target", "draft", "target-weights", "draft-weights", "device", "threads", "cpu-dtype",
-        "kv-dtype", "kv-tokens", "gpu-memory-fraction", "temperature", "top-k", "top-p", "min-p",
-        "repetition-penalty", "acceptance", "draft-temperature"}) {
+  for (const char* name : {"target",
+                           "draft",
+                           "target-weights",
+                           "draft-weights",
+                           "device",
+                           "threads",
+                           "cpu-dtype",
+                           "kv-dtype",
+                           "kv-tokens",
+                           "gpu-memory-fraction",
+                           "gpu-memory",
+                           "gpu-layers",
+                           "draft-gpu-layers",
+                           "host-memory",
+                           "temperature",
+                           "top-k",
+                           "top-p",
+                           "min-p",
+                           "repetition-penalty",
+                           "acceptance",
+                           "draft-temperature"}) {
     const std::string_view option = name;
     if (is_own && (option == "target" || option == "draft")) continue;
     // generate chooses the rule, unless it is named.

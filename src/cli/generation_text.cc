@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 #include "engine/access.h"
+#include "engine/layer_plan.h"
 
 namespace coppice::cli {
 namespace {
@@ -52,6 +53,12 @@ Json logprobs_json(Engine& engine, const std::vector<TokenLogprob>& logprobs) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json to_json(const LayerPlacement& placement) {
+  return {{"layers", placement.layers},
+          {"resident", placement.resident},
+          {"streamed_bytes", placement.streamed_bytes}};
+}
 
 nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, bool with_logprobs) {
   const Statistics& s = generation.statistics;
@@ -102,6 +109,8 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   json["kv_dtype"] = used.kv_dtype;
   if (!used.target_weights.empty()) json["target_weights"] = used.target_weights;
   if (!used.draft_weights.empty()) json["draft_weights"] = used.draft_weights;
+  if (used.target_layers.streamed_bytes > 0) json["target_layers"] = to_json(used.target_layers);
+  if (used.draft_layers.streamed_bytes > 0) json["draft_layers"] = to_json(used.draft_layers);
   json["version"] = version();
   return json;
 }
@@ -195,6 +204,12 @@ std::string to_table(const Generation& generation) {
       s.seconds.load, s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.sampling,
       s.seconds.other);
   if (!used.planned_for.empty()) text += table_line("tree planned for", used.planned_for);
+  if (const std::string layers = describe(used.target_layers); !layers.empty()) {
+    text += table_line("target", layers);
+  }
+  if (const std::string layers = describe(used.draft_layers); !layers.empty()) {
+    text += table_line("draft", layers);
+  }
   return text + table_line("as used", as_used(used));
 }
 

@@ -9,6 +9,8 @@
 #include "coppice.h"
 
 namespace coppice::cli {
+/// Of a plan, or of what a text was written with.
+nlohmann::ordered_json to_json(const LayerPlacement& placement);
 
 /// `engine` wrote it.
 nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, bool with_logprobs);

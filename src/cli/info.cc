@@ -8,6 +8,7 @@
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
+#include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
@@ -47,7 +48,15 @@ po::options_description machine_options() {
       "of up to 8192, up to four in 256 MiB, or 2048 for each of --parallel texts, within a "
       "quarter of the free memory (on a GPU: what it has)")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-      "part of the card's memory that may be used")(
+      "part of the card's memory that may be used")("gpu-memory",
+                                                    po::value<std::string>()->value_name("SIZE"),
+                                                    "instead: so much of it, such as 24GiB")(
+      "gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
+      "layers of the target that stay on the card; the others lie in host memory")(
+      "draft-gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
+      "the same of the draft; auto: all")(
+      "host-memory", po::value<std::string>()->value_name("SIZE"),
+      "host memory that the other layers may take; if not given, what is free")(
       "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree")(
       "parallel", po::value<std::int32_t>()->default_value(1)->value_name("N"),
       "texts side by side, as `generate --batch` and `--n` write them; more of them plan more KV, "
@@ -182,7 +191,8 @@ int info(const std::vector<std::string>& arguments) {
   options.kv_dtype = named("kv-dtype", text_in(values, "kv-dtype"), all_kv_dtypes);
   options.kv_tokens = count_in(values, "kv-tokens", 0);
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
-  options.max_tree_size = count_in(values, "tree-size", 1, 1024);
+  read_placement(values, options);
+  options.max_tree_size = count_in(values, "tree-size", 1, largest_tree_size);
   options.max_sequences = count_in(values, "parallel", 1, most_sequences);
   if (draft != "none") options.draft = draft;
   const auto held = held_gguf(options.target);  // so that all is said of one file

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory_limit.h"
+#include "cli/generation_text.h"
 #include "engine/cpu_type.h"
 #include "engine/loading.h"
 #include "engine/shared_vocabulary.h"
@@ -185,11 +186,14 @@ Json to_json(const MemoryPlan& plan) {
   for (const MemoryUse& use : plan.uses) {
     uses.push_back({{"purpose", use.purpose}, {"bytes", use.bytes}});
   }
-  return {{"device", plan.device},        {"bytes", plan.bytes},
-          {"uses", std::move(uses)},      {"free", plan.memory.free},
-          {"budget", plan.memory.budget}, {"total", plan.memory.total},
-          {"kv_tokens", plan.kv.target},  {"draft_kv_tokens", plan.kv.draft},
-          {"sequences", plan.sequences},  {"batch_rows", plan.batch_rows}};
+  Json json = {{"device", plan.device},        {"bytes", plan.bytes},
+               {"uses", std::move(uses)},      {"free", plan.memory.free},
+               {"budget", plan.memory.budget}, {"total", plan.memory.total},
+               {"kv_tokens", plan.kv.target},  {"draft_kv_tokens", plan.kv.draft},
+               {"sequences", plan.sequences},  {"batch_rows", plan.batch_rows}};
+  json["target_layers"] = to_json(plan.target_layers);
+  if (plan.draft_layers.layers > 0) json["draft_layers"] = to_json(plan.draft_layers);
+  return json;
 }
 
 }  // namespace coppice::cli

@@ -1,6 +1,7 @@
 #include "cli/option_values.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -29,6 +30,35 @@ std::vector<std::string> items_in(const std::string& option, const std::string& 
     from = comma + 1;
   }
   return items;
+}
+
+std::uint64_t bytes_in(const std::string& option, const std::string& text) {
+  double number = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const std::string unit = in_small_letters(std::string(stopped, end));
+  constexpr std::string_view prefixes = "kmgt";
+  double scale = unit.empty() || unit == "b" ? 1.0 : 0.0;
+  if (const auto power = prefixes.find(unit.empty() ? '?' : unit[0]); power != prefixes.npos) {
+    const double exponent = static_cast<double>(power) + 1.0;
+    const std::string_view rest = std::string_view(unit).substr(1);
+    if (rest.empty() || rest == "ib") scale = std::pow(1024.0, exponent);
+    if (rest == "b") scale = std::pow(1000.0, exponent);
+  }
+  constexpr double most = 1e18;
+  if (error == std::errc() && number * scale >= 1.0 && number * scale <= most) {
+    return static_cast<std::uint64_t>(number * scale);
+  }
+  throw_usage(cat("--", option, " ", quote(text),
+                  ": use an amount of memory, such as 24GiB, 24GB or ", "800MiB"));
+}
+
+std::int32_t layers_in(const std::string& option, const std::string& text) {
+  constexpr std::int32_t all = std::numeric_limits<std::int32_t>::max();
+  const std::string small = in_small_letters(text);
+  if (small == "auto") return -1;
+  if (small == "all") return all;
+  return number_in<std::int32_t>(option, text, 0, all, ", auto or all");
 }
 
 void refuse_value(const std::string& where, const std::string& text,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <system_error>
@@ -38,6 +39,13 @@ Number number_in(const std::string& option, const std::string& text,
                                                    : cat("whole number from ", least, " to ", most),
                   or_else));
 }
+
+/// An amount of memory in bytes: "24GiB", "24G" (the same), "24GB" (of 1e9), "1.5G", "800M". Throws
+/// Error(usage) for anything else, and for less than a byte.
+std::uint64_t bytes_in(const std::string& option, const std::string& text);
+
+/// Layers that stay on a GPU: a number, "auto" (-1), or "all", which is more than any model has.
+std::int32_t layers_in(const std::string& option, const std::string& text);
 
 /// A list of whole numbers from `least`.
 template <typename Number>

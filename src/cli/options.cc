@@ -97,7 +97,16 @@ po::options_description model_options() {
                   po::value<std::string>()->default_value("auto")->value_name(any_of(all_devices)),
                   "auto: a GPU if there is one; info says")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-      "part of a GPU's memory that may be used")(
+      "part of a GPU's memory that may be used")("gpu-memory",
+                                                 po::value<std::string>()->value_name("SIZE"),
+                                                 "instead: so much of it, such as 24GiB")(
+      "gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
+      "layers of the target that stay on a GPU; the others lie in host memory and are copied to it "
+      "in every pass. auto: as many as fit beside the draft and one text's KV")(
+      "draft-gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
+      "the same of the draft; auto: all")(
+      "host-memory", po::value<std::string>()->value_name("SIZE"),
+      "host memory that the other layers may take; if not given, what is free")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(
       "no-cost-cache",
@@ -145,7 +154,7 @@ po::options_description drafting_options(const UsualValues& usual) {
                   policies.c_str())(
       "tree-size",
       po::value<std::string>()->default_value("auto", usual.tree_size)->value_name("N|auto"),
-      "draft tokens per target pass, at most 1024; chain: its length; dyspec-threshold: the cap; "
+      "draft tokens per target pass, at most 2048; chain: its length; dyspec-threshold: the cap; "
       "auto: from measured costs, up to 64, but specinfer 20, sequoia 64, expand-rerank 60")(
       "widths", po::value<std::string>()->value_name("3,2,1"),
       "specinfer: children of each node, by layer; if not given, 1,1,k,1,1,1,1,1 of that size")(
@@ -337,10 +346,23 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
   if (values.count("gpu-memory-fraction") != 0) {
     options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   }
+  read_placement(values, options);
   options.cost_table = text_in(values, "cost-table");
   options.cost_cache = values.count("no-cost-cache") == 0;
   options.max_tree_size = tree_room(speculation);
+  if (asked_size(speculation) == 0 && !options.draft.empty())
+    options.streamed_tree_size = usual_streamed_tree;
   return options;
+}
+
+void read_placement(const po::variables_map& values, EngineOptions& options) {
+  const auto read = [&](const char* option, auto parse, auto& value) {
+    if (values.count(option) != 0) value = parse(option, text_in(values, option));
+  };
+  read("gpu-memory", bytes_in, options.gpu_memory);
+  read("host-memory", bytes_in, options.host_memory);
+  read("gpu-layers", layers_in, options.gpu_layers);
+  read("draft-gpu-layers", layers_in, options.draft_gpu_layers);
 }
 
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {

@@ -35,6 +35,10 @@ inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32
 /// path.
 void read_roundings(const po::variables_map& values, EngineOptions& options);
 
+/// Reads --gpu-memory, --host-memory, --gpu-layers and --draft-gpu-layers, as far as the command
+/// has them.
+void read_placement(const po::variables_map& values, EngineOptions& options);
+
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
 /// belongs to no option is Error(usage). `--help` prints `usage` and the options to standard output
 /// and returns false.
@@ -83,6 +87,8 @@ EngineOptions engine_options(const po::variables_map& values, const Speculation&
 /// If texts are decoded plainly: says so on standard error unless somebody asked for it, and names
 /// the options given that have no effect then. `engine` is what engine_options() made of `values`.
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine);
+/// Largest tree of automatic size where layers of the target are copied in every pass.
+inline constexpr std::int32_t usual_streamed_tree = 768;
 /// EngineOptions::max_tree_size for texts that speculate so.
 std::int32_t tree_room(const Speculation& speculation);
 

@@ -32,6 +32,8 @@ constexpr OtherNames table[] = {
     {Meaning::same, "threads", "-t"},
     {Meaning::same, "parallel", "-np"},
     {Meaning::same, "kv-tokens", "-c --ctx-size"},
+    {Meaning::same, "gpu-layers", "-ngl --n-gpu-layers"},
+    {Meaning::same, "draft-gpu-layers", "-ngld --gpu-layers-draft --n-gpu-layers-draft"},
 
     {Meaning::similar, "draft", "--draft-model --speculative-model --assistant-model"},
     {Meaning::similar, "n", "--num-return-sequences"},
@@ -67,10 +69,8 @@ constexpr OtherNames table[] = {
     {Meaning::similar, "parallel", "--max-num-seqs"},
     {Meaning::similar, "stats", "--perf -v --verbose"},
 
-    {Meaning::none, "",
-     "-ngl -ngld --gpu-layers --n-gpu-layers --gpu-layers-draft --n-gpu-layers-draft",
-     "none is needed: all layers of both models run on the GPU if there is one; --device cpu keeps "
-     "them on the CPU"},
+    {Meaning::similar, "host-memory", "--cpu-offload-gb",
+     ", as a limit; --gpu-layers says what stays"},
     {Meaning::none, "", "-fa --flash-attn",
      "none is needed: attention always goes over the KV in blocks"},
     {Meaning::none, "", "-b -ub --batch-size --ubatch-size",

@@ -10,7 +10,7 @@
 namespace coppice {
 
 /// Most draft tokens of a tree that any engine takes: the largest EngineOptions::max_tree_size.
-inline constexpr std::int32_t largest_tree_size = 1024;
+inline constexpr std::int32_t largest_tree_size = 2048;
 
 /// Throws Error(usage) for values out of range, and for a policy that would bias the text.
 void check_speculation(const GenerateOptions& options);

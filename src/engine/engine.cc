@@ -117,6 +117,9 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     const MemoryPlan plan = plan_memory(options, device);
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
+    options.max_tree_size = plan.max_tree_size;
+    options.gpu_layers = plan.target_layers.resident;
+    options.draft_gpu_layers = plan.draft_layers.resident;
   }
   announce_models(options, device);
   impl->target.model = load_model(options, ModelRole::target, device);

@@ -54,6 +54,7 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
   limits.rounding = rounding_of(options, role);
   // Parts of prompts share passes with trees.
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
+  limits.resident_layers = is_target ? options.gpu_layers : options.draft_gpu_layers;
   limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
   const ModelConfig config = read_config(folder_of(options, role));
   limits.max_positions = loaded_positions(config, options);
@@ -65,6 +66,13 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
                                            std::int64_t{limits.max_positions} + limits.max_rows));
   }
   return limits;
+}
+
+void check_layers(const EngineOptions& options) {
+  for (const std::int32_t layers : {options.gpu_layers, options.draft_gpu_layers}) {
+    if (layers >= -1) continue;
+    throw_usage(cat("gpu_layers ", layers, ": use 0 or more, or -1 for automatic"));
+  }
 }
 
 }  // namespace
@@ -97,7 +105,8 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
   const CpuOptions cpu = checked_cpu_options(options);
   if (options.device == DeviceKind::cuda ||
       (options.device == DeviceKind::automatic && has_cuda_device())) {
-    auto device = make_cuda_device({.memory_fraction = options.gpu_memory_fraction});
+    auto device = make_cuda_device(
+        {.memory_fraction = options.gpu_memory_fraction, .memory_limit = options.gpu_memory});
     require_kv_type(options.kv_dtype, *device);
     return device;
   }
@@ -113,6 +122,11 @@ void check_capacities(const EngineOptions& options) {
   if (options.max_tree_size < 1 || options.max_tree_size > largest_tree_size) {
     throw_usage(cat("max_tree_size ", options.max_tree_size, ": use 1 to ", largest_tree_size));
   }
+  if (options.streamed_tree_size < 0 || options.streamed_tree_size > largest_tree_size) {
+    throw_usage(
+        cat("streamed_tree_size ", options.streamed_tree_size, ": use 0 to ", largest_tree_size));
+  }
+  check_layers(options);
   if (options.max_sequences < 1 || options.max_sequences > most_sequences) {
     throw_usage(cat("max_sequences ", options.max_sequences, ": use 1 to ", most_sequences,
                     "; further texts wait until one ends"));

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "base/mebibytes.h"
+#include "base/memory_limit.h"
+#include "engine/layer_plan.h"
 #include "engine/loading.h"
 
 namespace coppice {
@@ -98,6 +100,53 @@ EngineOptions with_batch_rows(const EngineOptions& options, const Fits& fits) {
   return settled;
 }
 
+// Of a target whose layers are copied in every pass.
+void raise_tree_size(EngineOptions& options) {
+  options.max_tree_size = std::max(options.max_tree_size, options.streamed_tree_size);
+}
+
+// Layers that can stay if `room` is left beside a model none of whose layers do.
+std::int32_t layers_beside(const Model& model, std::size_t room) {
+  const std::int32_t places = model.options().stream_places;
+  return most_resident(model.layer_blocks(), places,
+                       room + layer_bytes(model.layer_blocks(), 0, places));
+}
+
+// ", or --gpu-layers N": what would fit of a target that keeps more layers than that.
+std::string fewer_layers(const EngineOptions& options, const Model& target, std::size_t needed,
+                         std::size_t room) {
+  if (options.gpu_layers < 0) return "";
+  const std::int32_t places = target.options().stream_places;
+  const std::size_t here = layer_bytes(target.layer_blocks(), options.gpu_layers, places);
+  const std::size_t others = needed - std::min(needed, here);
+  const std::int32_t most =
+      most_resident(target.layer_blocks(), places, room - std::min(room, others));
+  return most < 0 ? "" : cat("; --gpu-layers ", most, " would fit");
+}
+
+// Throws where the host has too little memory for the layers that visit.
+void require_host_memory(const EngineOptions& options, const Model& target, const Model* draft) {
+  const std::size_t needed = target.streamed_bytes() + (draft ? draft->streamed_bytes() : 0);
+  if (needed == 0) return;
+  const auto free = static_cast<std::uint64_t>(std::max<std::int64_t>(0, available_memory()));
+  const std::uint64_t room =
+      options.host_memory > 0 ? options.host_memory : free - std::min(free, free / 16);
+  if (needed <= room) return;
+  const std::size_t drafts = needed - target.streamed_bytes();
+  const std::int32_t staying =
+      least_resident(target.layer_blocks(), room - std::min<std::uint64_t>(room, drafts));
+  const LayerPlacement now = placement_of(target);
+  const std::int32_t places = target.options().stream_places;
+  const std::size_t more = layer_bytes(target.layer_blocks(), staying, places) -
+                           layer_bytes(target.layer_blocks(), now.resident, places);
+  throw_failure(cat(
+      "too little host memory: ", now.layers - now.resident, " of the target's ", now.layers,
+      " layers are to lie there, which takes ", mebibytes(needed), ", but ", mebibytes(room),
+      options.host_memory > 0 ? " may be used; raise host-memory, or keep " : " are free; keep ",
+      staying, " layers on the card (gpu-layers), which takes ", mebibytes(more),
+      " more of its memory, or use a quantised target"));
+}
+
 }  // namespace
 
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {
@@ -141,22 +190,39 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   const std::size_t room = std::min(plan.memory.budget, usable);
   EngineOptions silent = options;
   silent.progress = nullptr;
+  if (options.gpu_layers >= 0 && options.gpu_layers < read_config(options.target).layers) {
+    raise_tree_size(silent);
+  }
   std::optional<PlannedModels> models;
   const auto with_pools = [&](const KvTokens& kv) {
     return sum(models->planner->memory_use()) +
            pools_bytes(models->target->config(), models->draft_config(), dtype, kv);
   };
   // Passes of fewer rows, if it is that or not even one whole context.
-  const EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
+  EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
     models.emplace(tried, device);
     return with_pools(one_sequence_kv(tried, models->target->config(), models->draft_config(),
                                       dtype)) <= room;
   });
   plan.sequences = options.max_sequences;
-  plan.batch_rows = settled.max_batch_rows;
   const auto fits = [&](const KvTokens& kv) { return with_pools(kv) <= room; };
   plan.kv =
       planned_kv(settled, models->target->config(), models->draft_config(), dtype, fits, fits);
+  if (!fits(plan.kv) && options.gpu_layers < 0) {
+    EngineOptions streaming = silent;
+    streaming.gpu_layers = 0;
+    raise_tree_size(streaming);
+    models.emplace(streaming, device);
+    const auto one = [](const KvTokens&) { return false; };
+    plan.kv =
+        planned_kv(streaming, models->target->config(), models->draft_config(), dtype, one, fits);
+    if (fits(plan.kv)) {
+      streaming.gpu_layers = layers_beside(*models->target, room - with_pools(plan.kv));
+      models.emplace(streaming, device);
+      settled = streaming;
+      settled.max_batch_rows = batch_rows(streaming);
+    }
+  }
   if (!fits(plan.kv)) {
     const std::size_t together = with_pools(plan.kv), fixed = with_pools({});
     const bool busy = usable < plan.memory.budget;
@@ -167,9 +233,15 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
         mebibytes(plan.memory.total),
         busy ? " are free; end other programs on the card, or use fewer kv-tokens, a smaller model "
                "or --device cpu"
-             : " may be used; raise gpu-memory-fraction, or use fewer kv-tokens, a smaller model "
-               "or --device cpu"));
+             : " may be used; raise gpu-memory-fraction or gpu-memory, or use fewer kv-tokens, "
+               "a smaller model or --device cpu",
+        fewer_layers(options, *models->target, together, room)));
   }
+  require_host_memory(options, *models->target, models->draft.get());
+  plan.batch_rows = settled.max_batch_rows;
+  plan.max_tree_size = settled.max_tree_size;
+  plan.target_layers = placement_of(*models->target);
+  if (models->draft) plan.draft_layers = placement_of(*models->draft);
   Device& planner = *models->planner;
   const auto target_pool = make_pool(planner, *models->target, plan.kv.target);
   const auto draft_pool =
@@ -197,6 +269,12 @@ std::string describe(const MemoryPlan& plan) {
   line("may be used", plan.memory.budget);
   line("free now", plan.memory.free);
   line("of the card's", plan.memory.total);
+  for (const auto& [name, layers] :
+       {std::pair{"target", plan.target_layers}, std::pair{"draft", plan.draft_layers}}) {
+    if (const std::string streamed = describe(layers); !streamed.empty()) {
+      text += cat("  ", name, ": ", streamed, "\n");
+    }
+  }
   text += cat("  KV tokens: target ", plan.kv.target);
   if (plan.kv.draft > 0) text += cat(", draft ", plan.kv.draft);
   return text + "; " + describe_batch(plan.sequences, plan.batch_rows) + "\n";

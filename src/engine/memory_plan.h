@@ -23,14 +23,18 @@ struct MemoryPlan {
   std::size_t bytes = 0;        ///< their sum
   DeviceMemory memory;
   KvTokens kv;
-  std::int32_t sequences = 1;   ///< sequences that are written side by side
-  std::int32_t batch_rows = 0;  ///< rows that a pass of the target judges, settled
+  std::int32_t sequences = 1;      ///< sequences that are written side by side
+  std::int32_t batch_rows = 0;     ///< rows that a pass of the target judges, settled
+  std::int32_t max_tree_size = 0;  ///< settled
+  LayerPlacement target_layers, draft_layers;
 };
 
 /// Plans the memory of `options` on a device with memory of its own. Where kv_tokens is
 /// automatic, it is what max_sequences ask for, less where the card holds less; so is
-/// max_batch_rows, where even one context's KV does not fit beside it. Throws Error(failure) with
-/// the arithmetic where the card is too small or too full.
+/// max_batch_rows, where even one context's KV does not fit beside it. Where gpu_layers is
+/// automatic and not even a short text's does, layers of the target go to the host: as few as make
+/// room for one context. Throws Error(failure) with the arithmetic where the card or the host is
+/// too small or too full.
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
 
 /// max_batch_rows in the host's memory, settled: if automatic, so that logits take no more than a

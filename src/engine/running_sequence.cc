@@ -5,6 +5,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/constraint_impl.h"
+#include "engine/layer_plan.h"
 
 namespace coppice {
 
@@ -233,6 +234,8 @@ Generation RunningSequence::finish(double seconds) {
   used.temperature = options.sampling.temperature;
   used.draft_temperature = speculator.draft_temperature();
   used.seed = options.seed;
+  used.target_layers = placement_of(*engine.target.model);
+  if (engine.draft.model) used.draft_layers = placement_of(*engine.draft.model);
   used.device = engine.device->name();
   used.dtype = compute_name(*engine.target.model);
   used.kv_dtype = name_of(engine.device->kv_dtype());

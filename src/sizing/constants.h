@@ -105,7 +105,7 @@ struct SizingConstants {
 
   /// Nodes of the largest tree, beyond which a row costs what the last one does; tokens of a chain;
   /// and so many times the largest tree that a text has had. (Pricing 256 sizes takes 20 us.)
-  static constexpr std::int32_t most_priced = 256, longest_chain = 32, priced_ahead = 2;
+  static constexpr std::int32_t most_priced = 2048, longest_chain = 32, priced_ahead = 2;
   /// Steps between fixing prices anew, once the first ones have been made.
   static constexpr std::int32_t price_every = 4, first_prices = 4;
 

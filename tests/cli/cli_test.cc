@@ -366,7 +366,7 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy specinfer --widths 2,x", 2, "--widths 'x': use a whole number");
   expect_error(x + "--policy specinfer --widths ''", 2, "--widths '': it is empty");
   expect_error(x + "--policy specinfer --widths 2,0", 2, "--widths '0': use a whole number from 1");
-  expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 1024 draft tokens");
+  expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 2048 draft tokens");
   expect_error(x + "--policy specinfer --widths 2 --tree-size 8", 2, "the widths say");
   expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
   expect_error(x + "--policy sequoia --tree-size 5000", 2, "from 1 to 1024, or auto");
@@ -383,10 +383,10 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy sequoia --tree '" + folder("bad.json") + "'", 1,
                "\"acceptance\" is missing");
   nlohmann::json star;
-  for (int rank = 0; rank < 1100; ++rank) star["paths"].push_back({rank});
+  for (int rank = 0; rank < 2100; ++rank) star["paths"].push_back({rank});
   std::ofstream(folder("bad.json")) << star;
   expect_error(x + "--policy static --tree '" + folder("bad.json") + "'", 2,
-               "a tree of 1100 draft tokens, of which an engine takes at most 1024");
+               "a tree of 2100 draft tokens, of which an engine takes at most 2048");
   expect_error(x + "--policy expand-rerank --temperature 0.8 --acceptance rejection", 2,
                "would bias the text");
   expect_error(x + "--policy expand-rerank --sampled-children", 2, "without sampled children");

@@ -237,7 +237,7 @@ TEST_F(OptionWords, NumbersTooLargeAreToldTheLimit) {
   expect_error("generate -p x --top-k 3e9", 2, "--top-k '3e9': use a whole number;");
   expect_error("generate -p x --batch y --progress 1e999", 2, "use a number of at most 1.7e308;");
   expect_error("generate -p x --tree-size 0", 2,
-               "--tree-size 0: use 1 to 1024, or auto; plain "
+               "--tree-size 0: use 1 to 2048, or auto; plain "
                "decoding is --draft none");
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <optional>
 #include <random>
 
 #include "base/error.h"
@@ -162,6 +163,73 @@ TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
   options = on_gpu(shipped_options());
   options.kv_tokens = 1 << 30;
   EXPECT_THROW(Engine::load(options), Error);
+}
+
+// --- layers that visit the card -----------------------------------------------------------------
+
+class StreamedTarget : public CudaEngine {
+ protected:
+  StreamedTarget() {
+    TinyModel model;
+    model.layers = 6;
+    model.hidden_size = 512;
+    model.intermediate_size = 2048;
+    pair_.emplace(model);
+    options_ = on_gpu(pair_->options());
+    options_.kv_tokens = 400;
+    options_.max_sequences = 1;
+    options_.max_tree_size = 64;
+  }
+  MemoryPlan plan() { return plan_memory(options_, *make_engine_device(options_)); }
+  /// The message; "" if it loads.
+  std::string refusal() {
+    try {
+      Engine::load(options_);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+
+  std::optional<TinyPair> pair_;
+  EngineOptions options_;
+};
+
+TEST_F(StreamedTarget, ItsLayersGoToTheHostWhereTheCardIsTooSmall) {
+  const MemoryPlan whole = plan();
+  EXPECT_EQ(whole.target_layers.resident, 6);
+  Engine resident = Engine::load(options_);
+  const std::size_t layer = inside(resident).target.model->layer_blocks().front();
+  const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+  const auto wanted = resident.generate(prompt, sampled(40, 16, 3)).tokens;
+  for (const std::size_t missing : {std::size_t{1}, layer, 3 * layer, 4 * layer - 4096}) {
+    options_.gpu_memory = whole.bytes - missing;
+    const MemoryPlan smaller = plan();
+    EXPECT_LT(smaller.target_layers.resident, 6) << missing;
+    EXPECT_LE(smaller.bytes, options_.gpu_memory);
+    EXPECT_EQ(smaller.kv.target, whole.kv.target);
+    Engine engine = Engine::load(options_);
+    EXPECT_LE(inside(engine).device->memory_use().size(), smaller.uses.size());
+    std::size_t held = 0;
+    for (const MemoryUse& use : inside(engine).device->memory_use()) held += use.bytes;
+    EXPECT_EQ(held, smaller.bytes);
+    EXPECT_EQ(engine.generate(prompt, sampled(40, 16, 3)).tokens, wanted) << missing;
+  }
+}
+
+TEST_F(StreamedTarget, WhatDoesNotFitIsSaidWithNumbers) {
+  const MemoryPlan whole = plan();
+  options_.gpu_memory = whole.bytes - 1;
+  options_.gpu_layers = 6;
+  EXPECT_NE(refusal().find("--gpu-layers 3 would fit"), std::string::npos) << refusal();
+  options_.gpu_layers = -1;
+  options_.gpu_memory = whole.bytes / 3;
+  EXPECT_NE(refusal().find("gpu-memory"), std::string::npos) << refusal();
+  options_.gpu_memory = 0;
+  options_.gpu_layers = 0;
+  options_.host_memory = 1 << 20;
+  EXPECT_NE(refusal().find("too little host memory: 6 of the target's 6 layers"), std::string::npos)
+      << refusal();
 }
 
 TEST_F(CudaEngine, ManyGenerationsLeaveMemoryFlat) {

@@ -537,7 +537,7 @@ TEST_F(CustomPolicies, FactoriesThatMakeNothingAreNamed) {
                 .find("policy bad-factory: its factory threw 'no licence'"),
             std::string::npos);
   EXPECT_NE(refused({factory_of("two-chains"), "deep", 0, -1}, ErrorKind::usage)
-                .find("tree-depth -1: use 1 to 1024"),
+                .find("tree-depth -1: use 1 to 2048"),
             std::string::npos);
 }
 

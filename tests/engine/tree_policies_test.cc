@@ -261,15 +261,15 @@ TEST_F(TreePolicies, RefuseWhatCannotBe) {
   expect_refused(SpecInferWidths{{2, 0}}, "widths 2,0: a layer of width 0");
   expect_refused(SpecInferWidths{{2, -1}}, "width -1");
   expect_refused(SpecInferWidths{}, "widths: there are none");
-  expect_refused(SpecInferWidths{{1000000, 1000000, 2}}, "multiply to more than 1024");
+  expect_refused(SpecInferWidths{{1000000, 1000000, 2}}, "multiply to more than 2048");
   expect_refused(SpecInferWidths{std::vector<std::int32_t>(5000, 1 << 30)},
-                 "multiply to more than 1024");
+                 "multiply to more than 2048");
   expect_refused(SpecInferWidths{{5, 4, 3}},
                  "policy specinfer: a tree of 85 draft tokens, but this engine was loaded for at "
                  "most 30 (max_tree_size)");
   expect_refused(Sequoia{0, -1, {}}, "tree-depth -1");
   expect_refused(Sequoia{31, 0, {}}, "tree-size 31, but this engine was loaded for at most 30");
-  expect_refused(Sequoia{1025, 0, {}}, "tree-size 1025, but an engine takes at most 1024");
+  expect_refused(Sequoia{2049, 0, {}}, "tree-size 2049, but an engine takes at most 2048");
   for (const Speculation& negative :
        std::vector<Speculation>{Dyspec{-1}, DyspecThreshold{0.1, -1}, Chain{-1}, SpecInfer{-1},
                                 Sequoia{-1, 0, {}}, ExpandRerank{-1, 0, 0}}) {
@@ -325,11 +325,11 @@ TEST_F(TreePolicies, FilesAreNamedWithWhatIsWrongInThem) {
   expect_refused(Policy::static_tree, "gap.json", R"({"paths": [[0], [2]]})",
                  "has no sibling of rank 1");
   expect_refused(Policy::sequoia, "tree.json", "", "a tree of paths alone is for policy static");
-  std::vector<RankPath> star(1025);
+  std::vector<RankPath> star(2049);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
   write_shape_file(file("large.json"), {{"paths", TreeShape(star).paths()}});
   expect_refused(Policy::static_tree, "large.json", "",
-                 "large.json: a tree of 1025 draft tokens, of which an engine takes at most 1024",
+                 "large.json: a tree of 2049 draft tokens, of which an engine takes at most 2048",
                  ErrorKind::usage);
 }
 

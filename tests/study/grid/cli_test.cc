@@ -254,7 +254,7 @@ TEST_F(StudyCommand, UsageErrors) {
   expect_error(common() + out + "--policies chain-plain", 2, "is unknown");
   expect_error(common() + out + "--policies dyspec-plain", 2, "give a tree-size");
   expect_error(common() + out + "--tree-sizes 4,x", 2, "--tree-sizes 'x'");
-  expect_error(common() + out + "--tree-sizes 5000", 2, "from 1 to 1024, or auto");
+  expect_error(common() + out + "--tree-sizes 5000", 2, "from 1 to 2048, or auto");
   expect_error(common() + out + "--tree-sizes 4,,5", 2, "an item is empty");
   expect_error(common() + out + "--temperatures warm", 2, "--temperatures 'warm'");
   expect_error(common() + out + "--temperatures nan", 2, "temperature");

@@ -151,7 +151,7 @@ TEST_F(ReplayCommand, WrongRequestsAreOneLine) {
   EXPECT_EQ(run(replay + "--tree-sizes 0").err.find("auto"), std::string::npos);
   expect_error(replay + "--tree-sizes auto --policies dyspec --acceptance coupled", 2,
                "costs, which are not recorded");
-  expect_error(replay + "--tree-sizes 100000", 2, "from 1 to 1024");
+  expect_error(replay + "--tree-sizes 100000", 2, "from 1 to 2048");
   expect_error(replay + "--acceptance maybe", 2, "'maybe' is unknown");
   expect_error(replay + "--seeds 0", 2, "--seeds 0");
   expect_error(replay + "--policies static --acceptance coupled", 2, "policy static needs one");

@@ -1,0 +1,146 @@
+// Engines some of whose layers visit the device: the texts of engines that keep all of them there.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "engine/layer_plan.h"
+#include "engine/pair.h"
+
+namespace coppice::streamed_layers_test {
+
+using namespace coppice::testing;
+
+// --- the plan -----------------------------------------------------------------------------------
+
+constexpr std::int32_t places = 2;
+
+TEST(LayerPlan, CountsWhatStaysAndTheRing) {
+  const std::vector<std::size_t> blocks = {10, 10, 30, 10};
+  EXPECT_EQ(layer_bytes(blocks, 4, places), 60u);
+  EXPECT_EQ(layer_bytes(blocks, -1, places), 60u);
+  EXPECT_EQ(layer_bytes(blocks, 0, places), 60u);  // two places of the largest
+  EXPECT_EQ(layer_bytes(blocks, 3, places), 60u);  // the last one visits, in one place
+  EXPECT_EQ(layer_bytes(blocks, 2, places), 40u + 20u);
+  EXPECT_EQ(visiting_bytes(blocks, 0), 60u);
+  EXPECT_EQ(visiting_bytes(blocks, 3), 10u);
+  EXPECT_EQ(visiting_bytes(blocks, 9), 0u);
+}
+
+TEST(LayerPlan, KeepsAsManyLayersAsFit) {
+  const std::vector<std::size_t> blocks(10, 100);
+  EXPECT_EQ(most_resident(blocks, places, 1000), 10);
+  EXPECT_EQ(most_resident(blocks, places, 999), 7);
+  EXPECT_EQ(most_resident(blocks, places, 200), 0);
+  EXPECT_EQ(most_resident(blocks, places, 199), -1);
+  EXPECT_EQ(least_resident(blocks, 1000), 0);
+  EXPECT_EQ(least_resident(blocks, 450), 6);
+  EXPECT_EQ(least_resident(blocks, 0), 10);
+}
+
+TEST(LayerPlan, SaysWhatIsCopied) {
+  EXPECT_EQ(describe(LayerPlacement{.layers = 4, .resident = 4, .streamed_bytes = 0}), "");
+  EXPECT_EQ(
+      describe(LayerPlacement{.layers = 80, .resident = 24, .streamed_bytes = 3 << 20}),
+      "24 of 80 layers stay on the device, the others, 3 MiB, are copied to it in every pass");
+}
+
+// --- whole engines ------------------------------------------------------------------------------
+
+TinyModel deep() {
+  TinyModel model;
+  model.layers = 5;
+  return model;
+}
+
+std::vector<GenerateOptions> requests() {
+  std::vector<GenerateOptions> all;
+  for (const double temperature : {0.0, 0.9}) {
+    for (const Acceptance rule : {Acceptance::rejection, Acceptance::coupled}) {
+      for (const Speculation& speculation :
+           std::vector<Speculation>{Plain{}, Dyspec{12}, Chain{4}}) {
+        GenerateOptions request;
+        request.max_new_tokens = 24;
+        request.sampling.temperature = temperature;
+        request.acceptance = rule;
+        request.speculation = speculation;
+        request.seed = 7;
+        all.push_back(request);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::vector<TokenId>> texts_of(const EngineOptions& options) {
+  Engine engine = Engine::load(options);
+  std::vector<std::vector<TokenId>> texts;
+  const std::vector<TokenId> prompt = {1, 7, 3, 9, 4};
+  for (const GenerateOptions& request : requests()) {
+    texts.push_back(engine.generate(prompt, request).tokens);
+  }
+  std::vector<Request> side_by_side(3);
+  for (std::size_t i = 0; i < side_by_side.size(); ++i) {
+    side_by_side[i].tokens = {1, static_cast<TokenId>(5 + i)};
+    side_by_side[i].options = requests().front();
+  }
+  for (Outcome& outcome : engine.generate(side_by_side)) {
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    texts.push_back(outcome.samples.front().tokens);
+  }
+  return texts;
+}
+
+TEST(StreamedLayers, ChangeNoText) {
+  const TinyPair pair(deep());
+  EngineOptions options = pair.options();
+  const auto resident = texts_of(options);
+  for (const std::int32_t stay : {0, 2, 4}) {
+    options.gpu_layers = stay;
+    EXPECT_EQ(texts_of(options), resident) << stay << " resident layers";
+  }
+  options.draft_gpu_layers = 1;
+  EXPECT_EQ(texts_of(options), resident) << "the draft's are streamed, too";
+}
+
+TEST(StreamedLayers, AreDraftedByTheirOwnModelInFewerBits) {
+  TinyModel model = deep();
+  model.hidden_size = model.intermediate_size = 256;  // whole blocks
+  const TinyPair pair(model);
+  EngineOptions options = pair.options();
+  options.draft = options.target;
+  options.draft_weights = WeightRounding::q4_k;
+  const auto resident = texts_of(options);
+  options.gpu_layers = 0;
+  EXPECT_EQ(texts_of(options), resident);
+}
+
+TEST(StreamedLayers, AreSaidInWhatWasUsed) {
+  const TinyPair pair(deep());
+  EngineOptions options = pair.options();
+  options.gpu_layers = 3;
+  Engine engine = Engine::load(options);
+  const std::vector<TokenId> prompt = {1, 7};
+  const Used used = engine.generate(prompt, requests().front()).used;
+  EXPECT_EQ(used.target_layers.layers, 5);
+  EXPECT_EQ(used.target_layers.resident, 3);
+  EXPECT_EQ(used.target_layers.streamed_bytes,
+            visiting_bytes(inside(engine).target.model->layer_blocks(), 3));
+  EXPECT_EQ(used.draft_layers.resident, 5);
+  EXPECT_EQ(used.draft_layers.streamed_bytes, 0u);
+  expect_nothing_leaked(engine);
+}
+
+TEST(StreamedLayers, NumbersOutOfRangeAreRefused) {
+  const TinyPair pair;
+  for (auto field : {&EngineOptions::gpu_layers, &EngineOptions::draft_gpu_layers}) {
+    EngineOptions options = pair.options();
+    options.*field = -2;
+    EXPECT_THROW(Engine::load(options), Error);
+  }
+  EngineOptions options = pair.options();
+  options.streamed_tree_size = 5000;
+  EXPECT_THROW(Engine::load(options), Error);
+}
+
+}  // namespace coppice::streamed_layers_test
