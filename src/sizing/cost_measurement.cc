@@ -66,6 +66,7 @@ class ProbePasses {
   }
 
   std::int32_t most_rows() const { return most_rows_; }
+  bool is_streamed() const { return model_.streamed_bytes() > 0; }
   std::int32_t near() const { return 1; }
   std::int32_t far() const { return far_; }
 
@@ -111,7 +112,9 @@ class ProbePasses {
 
 // In the order of what is most worth knowing: small trees, which most are, then the sides of the
 // matrix products' larger steps (kernels/cpu/linear.h), so that a step of the costs stays a step.
-std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, std::int32_t most) {
+// Passes of a streamed model take as long as their copies, so few are timed: the most rows second.
+std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, const ProbePasses& model) {
+  const std::int32_t most = model.most_rows();
   std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6, 7,  8,   16,  17, 12, 64, 32,
                                    33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
@@ -119,6 +122,10 @@ std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, std::int3
   const bool listed = std::find(all.begin(), all.end(), most) != all.end();
   if (most > rows_to_time.tree && !listed) all.push_back(most);
   std::erase_if(all, [&](std::int32_t rows) { return rows > most; });
+  if (model.is_streamed() && most > 1) {
+    std::erase(all, most);
+    all.insert(all.begin() + 1, most);
+  }
   return all;
 }
 
@@ -306,9 +313,9 @@ std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedMo
   const double start = now_seconds();
   Rounds target_rounds, draft_rounds, first_draft_rounds;
   first_round(target_rounds, probes.target, probes.draft, target_pass,
-              timed_rows(rows, probes.target.most_rows()), rows, budget_seconds / 4);
-  first_round(draft_rounds, probes.draft, probes.target, draft_pass,
-              timed_rows(rows, probes.draft.most_rows()), rows, budget_seconds / 4);
+              timed_rows(rows, probes.target), rows, budget_seconds / 4);
+  first_round(draft_rounds, probes.draft, probes.target, draft_pass, timed_rows(rows, probes.draft),
+              rows, budget_seconds / 4);
   first_round(first_draft_rounds, probes.draft, probes.target, first_draft_pass, {1, 2}, rows,
               budget_seconds / 4);
   // A round that still takes much off says that others were disturbed: then for longer.

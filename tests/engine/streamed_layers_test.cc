@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/layer_plan.h"
 #include "engine/pair.h"
+#include "sizing/cost_table.h"
 
 namespace coppice::streamed_layers_test {
 
@@ -129,6 +130,18 @@ TEST(StreamedLayers, AreSaidInWhatWasUsed) {
   EXPECT_EQ(used.draft_layers.resident, 5);
   EXPECT_EQ(used.draft_layers.streamed_bytes, 0u);
   expect_nothing_leaked(engine);
+}
+
+TEST(StreamedLayers, HaveCostsOfTheirOwn) {
+  const TinyPair pair(deep());
+  EngineOptions options = pair.options();
+  const auto fingerprint = [&] {
+    Engine engine = Engine::load(options);
+    return cost_fingerprint(*inside(engine).target.model, *inside(engine).draft.model);
+  };
+  const std::string resident = fingerprint();
+  options.gpu_layers = 2;
+  EXPECT_NE(fingerprint(), resident);
 }
 
 TEST(StreamedLayers, NumbersOutOfRangeAreRefused) {
