@@ -284,6 +284,21 @@ TEST_F(Cli, TreeInEveryFormat) {
   EXPECT_NE(run(drawn + "chain --tree-size 12").out.find("rankdir=TB"), std::string::npos);
 }
 
+TEST_F(Cli, StreamedLayersAreSaid) {
+  const std::string common =
+      "generate --device cpu --prompt 'The old woman said' --max-new-tokens 12 --tree-size 6 ";
+  const Result resident = run(common + "-ngl 99 --stats");
+  EXPECT_EQ(resident.err.find("layers stay"), std::string::npos) << resident.err;
+  const Result streamed = run(common + "-ngl 1 -ngld 0 --stats");
+  EXPECT_EQ(streamed.out, resident.out);
+  EXPECT_NE(streamed.err.find("target           1 of "), std::string::npos) << streamed.err;
+  EXPECT_NE(streamed.err.find("draft            0 of "), std::string::npos) << streamed.err;
+  const auto json = nlohmann::json::parse(run(common + "--gpu-layers 1 --format json").out);
+  EXPECT_EQ(json["target_layers"]["resident"], 1);
+  EXPECT_GT(json["target_layers"]["streamed_bytes"], 1000000);
+  EXPECT_FALSE(json.contains("draft_layers"));
+}
+
 TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {
   const std::string common =
       "generate --prompt 'The old woman said' --max-new-tokens 24 --cpu-dtype f32 --format json ";
@@ -477,6 +492,16 @@ TEST_F(Cli, UsageErrors) {
     expect_error("info " + (stories() / "target").string() + " --device cuda", 1, "cuda");
   }
   expect_error("generate --prompt x --gpu-memory-fraction 0", 2, "gpu-memory-fraction");
+  for (const char* option : {"gpu-memory", "host-memory"}) {
+    for (const char* size : {"24X", "G", "''", "0", "-1G", "1e3", "24GiBs", "99999999T"}) {
+      expect_error(cat("generate --prompt x --", option, " ", size), 2,
+                   "use an amount of memory, such as 24GiB");
+    }
+  }
+  for (const char* option : {"gpu-layers", "draft-gpu-layers"}) {
+    expect_error(cat("generate --prompt x --", option, " some"), 2, ", auto or all");
+    expect_error(cat("generate --prompt x --", option, " -2"), 2, ", auto or all");
+  }
   expect_error("generate --prompt x --device abacus", 2, "abacus");
   expect_error("generate --prompt x --cpu-dtype f8", 2, "f8");
   expect_error("generate --prompt x --kv-dtype int8", 2, "'int8'");
