@@ -197,6 +197,9 @@ int info(const std::vector<std::string>& arguments) {
   if (draft != "none") options.draft = draft;
   const auto held = held_gguf(options.target);  // so that all is said of one file
   read_roundings(values, options);
+  if (values["tree-size"].defaulted() && !options.draft.empty()) {
+    options.streamed_tree_size = usual_streamed_tree;
+  }
   if (json) return print_object(options);
   const auto device = make_engine_device(options);  // refuses wrong options of any device
   const ModelDescription model = describe_model(options.target, device->kv_dtype());
