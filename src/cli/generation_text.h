@@ -9,7 +9,7 @@
 #include "coppice.h"
 
 namespace coppice::cli {
-/// Of a plan, or of what a text was written with.
+/// Lists a model's layers as plans and statistics have them.
 nlohmann::ordered_json to_json(const LayerPlacement& placement);
 
 /// `engine` wrote it.

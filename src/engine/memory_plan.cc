@@ -100,19 +100,19 @@ EngineOptions with_batch_rows(const EngineOptions& options, const Fits& fits) {
   return settled;
 }
 
-// Of a target whose layers are copied in every pass.
+// Makes room for the trees of a target whose layers are copied in every pass.
 void raise_tree_size(EngineOptions& options) {
   options.max_tree_size = std::max(options.max_tree_size, options.streamed_tree_size);
 }
 
-// Layers that can stay if `room` is left beside a model none of whose layers do.
+// Returns how many layers can stay if `room` is left beside a model none of whose layers do.
 std::int32_t layers_beside(const Model& model, std::size_t room) {
   const std::int32_t places = model.options().stream_places;
   return most_resident(model.layer_blocks(), places,
                        room + layer_bytes(model.layer_blocks(), 0, places));
 }
 
-// ", or --gpu-layers N": what would fit of a target that keeps more layers than that.
+// Returns "; --gpu-layers N would fit" where a target is asked to keep more layers than that.
 std::string fewer_layers(const EngineOptions& options, const Model& target, std::size_t needed,
                          std::size_t room) {
   if (options.gpu_layers < 0) return "";
