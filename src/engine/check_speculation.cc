@@ -160,26 +160,25 @@ void check_speculation(const GenerateOptions& options) {
 
 namespace {
 
-bool takes_lookup(const Plain&, bool) { return true; }  // and does nothing
-bool takes_lookup(const Dyspec& asked, bool) { return !asked.plain_values; }
-bool takes_lookup(const DyspecThreshold& asked, bool) { return !asked.plain_values; }
-bool takes_lookup(const Chain& asked, bool drafts) { return !drafts || asked.length == 0; }
-template <typename Policy>
-bool takes_lookup(const Policy&, bool) {
+template <typename Asked>
+bool takes_lookup(const Asked&) {
   return false;
 }
+bool takes_lookup(const Plain&) { return true; }  // and does nothing
+bool takes_lookup(const Dyspec&) { return true; }
+bool takes_lookup(const DyspecThreshold&) { return true; }
+bool takes_lookup(const Chain&) { return true; }
 
 }  // namespace
 
-void check_lookup(const GenerateOptions& options, bool drafts) {
+void check_lookup(const GenerateOptions& options) {
   if (options.lookup == Lookup::none) return;
-  if (std::visit([&](const auto& asked) { return takes_lookup(asked, drafts); },
-                 options.speculation)) {
+  if (std::visit([](const auto& asked) { return takes_lookup(asked); }, options.speculation)) {
     return;
   }
-  throw_usage(cat("lookup ", name_of(options.lookup), ": policy ", name_of(options.speculation),
-                  " as asked for has no place for it; use dyspec or dyspec-threshold without "
-                  "plain-values, or a chain without a length or without a draft"));
+  throw_usage(cat("lookup ", name_of(options.lookup), ": the trees of policy ",
+                  name_of(options.speculation),
+                  " have the draft's children alone; use dyspec, dyspec-threshold or chain"));
 }
 
 bool needs_any_tree_exact(const Speculation& speculation) {
