@@ -112,8 +112,12 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
   std::string policies = "as coppice study names them: ";
-  for (const std::string& name : replayable()) policies += name + ", ";
-  policies += "of which dyspec's are its plain ones, for what a run learns does not replay";
+  for (const std::string& name : replayable()) {
+    if (!name.ends_with("+lookup")) policies += name + ", ";
+  }
+  policies +=
+      "of which dyspec's are its plain ones, for what a run learns does not replay; these and "
+      "chain also with +lookup";
   what.add_options()(
       "policies", po::value<std::string>()->default_value("dyspec-plain,chain")->value_name("P,P"),
       policies.c_str())(

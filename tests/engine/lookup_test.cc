@@ -71,7 +71,10 @@ TEST(Lookup, TextsAreThoseOfPlainDecoding) {
           EXPECT_EQ(found.used.lookup, lookup) << what;
           EXPECT_EQ(found.used.policy, name_of(speculation)) << what;
           EXPECT_TRUE(with_draft || found.statistics.draft_passes == 0) << what;
-          EXPECT_GT(found.statistics.looked_up_accepted, 0) << what;
+          // Automatic sizes may find that the draft alone pays more.
+          if (found.used.tree_size > 0) {
+            EXPECT_GT(found.statistics.looked_up_accepted, 0) << what;
+          }
           looked += found.statistics.looked_up;
           accepted += found.statistics.looked_up_accepted;
         }
@@ -128,7 +131,6 @@ TEST(Lookup, TheDraftMayBeLeftOut) {
     const Generation expected = without.generate(repetitive_prompt, options);
     expect_same(found, expected, name_of(speculation));
     EXPECT_EQ(found.statistics.draft_passes, 0) << name_of(speculation);
-    EXPECT_EQ(found.statistics.draft_passes, 0);
     EXPECT_GT(found.statistics.looked_up_accepted, 0);
     if (!std::holds_alternative<Dyspec>(speculation) || std::get<Dyspec>(speculation).size > 0) {
       EXPECT_EQ(found.statistics.steps, expected.statistics.steps) << name_of(speculation);
@@ -145,7 +147,11 @@ TEST(Lookup, TheDraftMayBeLeftOut) {
   const std::vector<Outcome> outcomes = engine.generate(requests);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Generation& found = only(outcomes[i]);
-    EXPECT_EQ(found.statistics.draft_passes > 0, requests[i].options.use_draft) << i;
+    if (!requests[i].options.use_draft) {
+      EXPECT_EQ(found.statistics.draft_passes, 0) << i;
+    } else if (found.used.tree_size > 0) {
+      EXPECT_GT(found.statistics.draft_passes, 0) << i;
+    }
     expect_same(found, engine.generate(requests[i].prompt, requests[i].options), std::to_string(i));
   }
   GenerateOptions neither = looked_up(Dyspec{8}, Lookup::none);
