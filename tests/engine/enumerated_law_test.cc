@@ -358,7 +358,7 @@ TEST_F(EnumeratedLaw, LookedUp) {
   expect_law(engine, turns(looked_up(2)));
   expect_law(engine, turns(looked_up(2, Dyspec{2}, Lookup::engine)));
   expect_law(engine, side_by_side(looked_up(2), looked_up(2, Dyspec{}, Lookup::engine, 1)));
-  GenerateOptions left_out = looked_up(3, Dyspec{3});
+  GenerateOptions left_out = looked_up(4, Dyspec{3});
   left_out.use_draft = false;
   expect_law(engine, repetitive("looked up, without the draft", left_out), 3);
   EngineOptions no_draft = pair_.options();
