@@ -73,7 +73,7 @@ TinyModel model() {
 TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
   const TinyPair useless(model(), 1.0), good(model(), 0.1);
   // Rows that cost much: else looked-up children pay where the draft's do not.
-  const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5), dear_rows = costs(1e-3, 6e-4, 4e-4, 1e-5);
+  const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5), dear_rows = costs(1e-3, 2e-3, 4e-4, 1e-5);
   const auto advice_for = [](const TinyPair& pair, const CostTable& table) {
     Engine engine = Engine::load(pair.options());
     inside(engine).costs = table;
