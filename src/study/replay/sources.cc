@@ -233,7 +233,8 @@ std::optional<Proposal> RecordedLookup::next(const TokenTree& candidates, std::i
   auto found = lookup_.next(named_, node, draft_.token_of(place, but));
   if (!found) return found;
   found->token = draft_.local_token(place, found->token);
-  if (found->token >= 0) return found;
+  // Before a node is evaluated, its first child's value is asked for and not the child.
+  if (found->token >= 0 || !draft_.evaluated(node)) return found;
   draft_.note_shortfall(node);
   return std::nullopt;
 }
