@@ -60,7 +60,7 @@ class DyspecPolicy final : public DraftPolicy {
     DraftPolicy::begin(limits, root);
     placed_.clear();
     waiting_.clear();
-    values_.reset();
+    values_.reset(limits.proposer != nullptr && limits.drafts);
   }
 
   void take(DraftSource& source) override {

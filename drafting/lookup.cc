@@ -70,9 +70,28 @@ void LookupCalibration::add(const LookupCalibration& text) {
 
 // --- what is proposed -------------------------------------------------------------------------
 
+void TextIndex::begin(std::span<const TokenId> tokens) {
+  const std::span<const TokenId> here = index_.tokens();
+  const bool goes_on =
+      followed_ >= 0 && std::cmp_less_equal(followed_, tokens.size()) &&
+      std::ranges::equal(here, tokens.first(static_cast<std::size_t>(followed_)).last(here.size()));
+  if (goes_on) return;
+  index_ = SuffixIndex();
+  followed_ = 0;
+}
+
+void TextIndex::follow(std::span<const TokenId> tokens) {
+  const auto gained = tokens.subspan(static_cast<std::size_t>(followed_));
+  followed_ = -1;
+  for (const TokenId token : gained) index_.append(token);
+  appended_ += static_cast<std::int64_t>(gained.size());
+  followed_ = static_cast<std::int32_t>(tokens.size());
+}
+
 void LookupProposer::follow(std::span<const TokenId> tokens) {
   std::span<const TokenId> gained = tokens.subspan(static_cast<std::size_t>(followed_));
-  for (const TokenId token : gained) own_.append(token);
+  if (followed_ == 0) own_->begin(tokens);
+  own_->follow(tokens);
   followed_ = static_cast<std::int32_t>(tokens.size());
   if (others_ == nullptr) return;
   if (std::exchange(version_, others_->version()) != others_->version()) {
@@ -85,7 +104,7 @@ void LookupProposer::follow(std::span<const TokenId> tokens) {
 }
 
 void LookupProposer::begin() {
-  nodes_.assign(1, {own_.end(), end_of_others_, true});
+  nodes_.assign(1, {own_->index().end(), end_of_others_, true});
   proposed_.clear();
 }
 
@@ -95,7 +114,7 @@ const LookupProposer::Node& LookupProposer::node(const TokenTree& candidates, st
   if (!nodes_[n].known) {
     const Node above = this->node(candidates, candidates.parent[n]);
     Node& at = nodes_[n];
-    at.own = own_.then(above.own, candidates.token[n]);
+    at.own = own_->index().then(above.own, candidates.token[n]);
     if (others_ != nullptr) at.others = others_->index().then(above.others, candidates.token[n]);
     at.known = true;
   }
@@ -110,7 +129,7 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::i
     SuffixIndex::Match match;
   };
   const SuffixIndex* const others = others_ == nullptr ? nullptr : &others_->index();
-  std::array<Text, 2> texts = {{{&own_, at.own}, {others, at.others}}};
+  std::array<Text, 2> texts = {{{&own_->index(), at.own}, {others, at.others}}};
   if (at.others.length > at.own.length) std::swap(texts[0], texts[1]);
   for (const Text& text : texts) {
     if (text.index == nullptr || text.match.length == 0) continue;

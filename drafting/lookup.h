@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -37,14 +38,35 @@ class LookupCalibration {
   std::array<Count, 4 * lengths> counts_{}, started_{};
 };
 
+/// The index of one text, which outlives a LookupProposer: a later turn of the text goes on with
+/// it. Like SuffixIndex it takes about 300 bytes a token, of 131,072 tokens at most.
+class TextIndex {
+ public:
+  /// Before a turn's first step: begins anew unless the text begins with the tokens that are here.
+  void begin(std::span<const TokenId> tokens);
+  /// Takes over the tokens that the text has gained.
+  void follow(std::span<const TokenId> tokens);
+  const SuffixIndex& index() const { return index_; }
+  /// Tokens appended in all, those of what it began anew for twice.
+  std::int64_t appended() const { return appended_; }
+
+ private:
+  SuffixIndex index_;
+  std::int64_t appended_ = 0;
+  std::int32_t followed_ = 0;  ///< tokens of the text; below 0: memory ran out meanwhile
+};
+
 /// Proposes what followed earlier occurrences of the last tokens: in the text itself, prompt and
 /// answer, and in other texts, where there are any. The longer match comes first; among followers
 /// of one match the most frequent.
 class LookupProposer final : public Proposer {
  public:
   /// `others`: what earlier texts wrote, or null; it outlives this, is told what was of use, and
-  /// does not change while a tree grows.
-  explicit LookupProposer(AnswerIndex* others = nullptr) : others_(others) {}
+  /// does not change while a tree grows. `own`: of the text, or null: it has one of its own.
+  explicit LookupProposer(AnswerIndex* others = nullptr, TextIndex* own = nullptr)
+      : others_(others),
+        made_(own == nullptr ? std::make_unique<TextIndex>() : nullptr),
+        own_(own == nullptr ? made_.get() : own) {}
 
   /// Takes over the tokens that the text has gained; between trees. `tokens` is the whole text.
   void follow(std::span<const TokenId> tokens);
@@ -74,7 +96,8 @@ class LookupProposer final : public Proposer {
 
   AnswerIndex* others_;
   std::int64_t version_ = 0;  ///< of `others_`, when it was last looked at
-  SuffixIndex own_;
+  std::unique_ptr<TextIndex> made_;
+  TextIndex* own_;
   SuffixIndex::Match end_of_others_;  ///< of the whole text
   std::int32_t followed_ = 0;         ///< tokens of the text
   LookupCalibration calibration_;

@@ -87,7 +87,8 @@ struct DyspecRule {
 /// many draft passes as the tree is deep. A node's value is its position's.
 std::unique_ptr<DraftPolicy> make_dyspec_policy(const DyspecRule& rule = {});
 
-/// One path: of max_size tokens, or by a rule with economics as many of them as pay.
+/// One path: of max_size tokens, or by a rule with economics as many of them as pay. Each is the
+/// draft's or a proposed one, whichever is the better guess.
 std::unique_ptr<DraftPolicy> make_chain_policy(const DyspecRule& rule = {});
 
 }  // namespace coppice

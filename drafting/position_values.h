@@ -23,7 +23,8 @@ namespace coppice {
 ///   r(node)                1 - sum of children's D    product of 1 - child(...)
 ///   value of a position    e(node) r(node)            e(node) r(node) child(rank, s)
 ///
-/// where s is the share that the position's child is expected to have
+/// DySpec's value of a position beside proposals is e(node) r(node) s: else none would come first.
+/// Here s is the share that the position's child is expected to have
 /// (DraftSource::expected_share), or position(rank, depth) in place of child(rank, s) where s is
 /// not known. Values are held down to the parent's position's value and the previous sibling's. So
 /// a value never increases towards later siblings and deeper positions, and it is a function of the
@@ -40,11 +41,15 @@ class PositionValues {
   PositionValues(const AcceptanceCalibration* calibration, bool looks_ahead)
       : calibration_(calibration), looks_ahead_(looks_ahead) {}
 
-  /// A tree of its root alone.
-  void reset() { nodes_.assign(1, Node{}); }
+  /// A tree of its root alone. `compares`: its positions are compared with proposals, which needs
+  /// their expected shares.
+  void reset(bool compares = false) {
+    nodes_.assign(1, Node{});
+    compares_ = compares;
+  }
   /// Whether expected shares say anything here, and whether the source of this tree knows them:
   /// values of positions may then be as large as those of children that are certain to the draft.
-  bool asks_for_shares() const { return calibration_ != nullptr && !looks_ahead_; }
+  bool asks_for_shares() const { return (calibration_ != nullptr || compares_) && !looks_ahead_; }
   void know_shares(bool known) { shares_known_ = known; }
 
   /// Bounds the value of the first position under a node, before the node is evaluated. The root's
@@ -141,6 +146,7 @@ class PositionValues {
   /// Returns the chance that a child is accepted that is not drawn yet.
   double chance_before(std::int32_t rank, std::int32_t depth, double share) const {
     if (!asks_for_shares()) return 1.0;
+    if (calibration_ == nullptr) return share < 0.0 ? 1.0 : share;
     return share < 0.0 ? calibration_->position(rank, depth) : calibration_->child(rank, share);
   }
 
@@ -153,7 +159,7 @@ class PositionValues {
 
   const AcceptanceCalibration* calibration_;
   bool looks_ahead_;
-  bool shares_known_ = false;
+  bool shares_known_ = false, compares_ = false;
   std::vector<Node> nodes_;
 };
 

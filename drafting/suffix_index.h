@@ -22,6 +22,8 @@ class SuffixIndex {
   /// A token below 0 separates texts: nothing is found across it.
   void append(TokenId token);
   std::int32_t size() const { return static_cast<std::int32_t>(text_.size()); }
+  /// The tokens that it holds: the last ones appended.
+  std::span<const TokenId> tokens() const { return text_; }
 
   /// The longest suffix of some tokens that occurs in the text.
   struct Match {

@@ -236,10 +236,12 @@ struct GenerateOptions {
 
   // Performance only.
   Speculation speculation = Dyspec{};
-  /// Children of the tree beside the draft's, or alone where no draft was loaded. For Dyspec and
-  /// DyspecThreshold with learned values, and for Chain without a length or without a draft.
-  /// `engine` under rejection: as with automatic sizes, texts are to differ in seed or stream.
+  /// Children of the tree beside the draft's, or alone where no draft was loaded. For Dyspec,
+  /// DyspecThreshold and Chain. `engine` under rejection: as with automatic sizes, texts are to
+  /// differ in seed or stream.
   Lookup lookup = Lookup::none;
+  /// false: as if no draft had been loaded; with `lookup`, trees of looked-up children alone.
+  bool use_draft = true;
   /// Rejection: the temperature at which children are drawn; if not given, the target's. Else the
   /// belief temperature, how far the draft is believed (drafting/belief_temperature.h); if not
   /// given, it is learned.

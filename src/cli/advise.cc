@@ -19,7 +19,8 @@ namespace {
 
 // Options of `coppice generate` that were given, in the words they were given in, and the weights
 // of the draft that were chosen.
-std::string given_options(const po::variables_map& values, const study::DraftFormat& chosen) {
+std::string given_options(const po::variables_map& values, const study::DraftFormat& chosen,
+                          bool drafts) {
   const bool is_own = chosen.name.starts_with("self:");
   std::string words;
   for (const char* name : {"target",
@@ -45,6 +46,7 @@ std::string given_options(const po::variables_map& values, const study::DraftFor
                            "draft-temperature"}) {
     const std::string_view option = name;
     if (is_own && (option == "target" || option == "draft")) continue;
+    if (!drafts && option.starts_with("draft")) continue;
     // generate chooses the rule, unless it is named.
     const bool always = option == "acceptance";
     if (values.count(name) == 0 || (values[name].defaulted() && !always)) continue;
@@ -55,7 +57,11 @@ std::string given_options(const po::variables_map& values, const study::DraftFor
     if (const auto* number = boost::any_cast<std::int32_t>(&value)) text = cat(*number);
     words += cat(" --", name, " ", text);
   }
-  if (is_own) {
+  if (!drafts) {
+    if (is_own && values.count("target") != 0) {
+      words += cat(" --target ", shell_word(chosen.pair.target.string()));
+    }
+  } else if (is_own) {
     words += cat(" --target ", shell_word(chosen.pair.target.string()), " --draft ", chosen.name);
   } else if (values["draft-weights"].defaulted() &&
              chosen.pair.draft_weights != WeightRounding::keep &&
@@ -132,13 +138,15 @@ int advise(const std::vector<std::string>& arguments) {
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice advise: which policy and tree size pay on this pair and this device\n\n"
-             "Tries plain decoding, DySpec's trees of up to 64 nodes, chains of up to 16, and "
-             "Sequoia's\n"
-             "trees for this pair, each of the depth that its measured costs favour, in short "
-             "runs, and\n"
-             "leaves out the slower half after each prompt. Then it runs the fastest of two "
-             "policies,\n"
-             "automatic sizes and plain decoding alternately, on other texts: what is faster in "
+             "Tries plain decoding, DySpec's trees of up to 64 nodes, chains of up to 16, "
+             "Sequoia's trees\n"
+             "for this pair, each of the depth that its measured costs favour, and looked-up "
+             "children\n"
+             "(--lookup text) beside the draft and without it, in short runs, and leaves out the "
+             "slower\n"
+             "half after each prompt. Then it runs the fastest of two policies, automatic sizes, "
+             "with and\n"
+             "without lookup, and plain decoding alternately, on other texts: what is faster in "
              "every\n"
              "round, and by 2% in the median one, is advised, and marked < in the list. Ctrl-C "
              "ends it.\n\n"
@@ -201,8 +209,8 @@ int advise(const std::vector<std::string>& arguments) {
     tell("interrupted before there was anything to advise");
     return interrupted_exit;
   }
-  const std::string command =
-      "coppice generate " + study::policy_options(advice) + given_options(values, formats[format]);
+  const std::string command = "coppice generate " + study::policy_options(advice) +
+                              given_options(values, formats[format], advice.advised.drafts);
   write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }

@@ -45,7 +45,7 @@ std::vector<study::AuditSetting> settings_of(const po::variables_map& values,
       if (!sized) options.tree_size = one.tree_size;
       all.push_back(request);
       all.back().speculation = speculation_of(options);
-      if (one.policy != Policy::dyspec) all.back().lookup = Lookup::none;  // has no place there
+      if (!takes(one.policy, PolicyOption::lookup)) all.back().lookup = Lookup::none;
     }
   } else {
     all.push_back(request);

@@ -22,13 +22,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// "dyspec-plain+lookup" of "dyspec+lookup"; of what learns nothing that does not replay, the name.
+std::string plain_name(const std::string& name) {
+  PolicyOptions options = study::policy_named(name);
+  options.plain_values = options.drafts && takes(options.policy, PolicyOption::plain_values);
+  return study::policy_name(options);
+}
+
 // As studies name them, but for plain decoding, which grows no trees, and policies that learn
 // within a run, which a recording has none of.
 std::vector<std::string> replayable() {
   std::vector<std::string> names = study::study_policy_names();
-  std::erase_if(names, [&](const std::string& name) {
-    const std::string plain = name + "-plain";
-    return name == name_of(Policy::none) || std::ranges::find(names, plain) != names.end();
+  std::erase_if(names, [](const std::string& name) {
+    return name == name_of(Policy::none) || name != plain_name(name);
   });
   return names;
 }
@@ -40,10 +46,14 @@ std::string replayed_as(const std::string& word, std::vector<std::string>& notes
     return std::ranges::find(known, name) != known.end();
   };
   if (is_known(word)) return word;
-  if (!is_known(word + "-plain")) refuse_value("--policies", word, known);
-  notes.push_back(cat(word, " learns within a run, which does not replay: ", word,
-                      "-plain is replayed in its place"));
-  return word + "-plain";
+  const std::vector<std::string> all = study::study_policy_names();
+  if (std::ranges::find(all, word) == all.end() || word == name_of(Policy::none)) {
+    refuse_value("--policies", word, known);
+  }
+  const std::string plain = plain_name(word);
+  notes.push_back(cat(word, " learns within a run, which does not replay: ", plain,
+                      " is replayed in its place"));
+  return plain;
 }
 
 std::int32_t size_of(const std::string& word) {
@@ -79,13 +89,15 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
     const Policy policy = base.policy;
     PolicyOptions options = study::taken_by(policy, given);
     options.plain_values = base.plain_values;
+    options.looks_up = base.looks_up;
+    options.drafts = base.drafts;
     const bool fixed =
         !options.widths.empty() || !options.tree.empty() || policy == Policy::static_tree;
     for (const std::int32_t size : fixed ? std::vector<std::int32_t>{0} : sizes) {
       options.tree_size = size;
       GenerateOptions request;
       request.sampling.temperature = temperature;
-      request.speculation = speculation_of(options);
+      study::set_policy(request, options);
       for (const Acceptance rule : rules) {
         request.acceptance = rule;
         requests.push_back(request);
@@ -100,8 +112,12 @@ std::vector<GenerateOptions> requests_of(const po::variables_map& values, double
 int replay(const std::vector<std::string>& arguments) {
   po::options_description what("Settings (lists: every combination is replayed)");
   std::string policies = "as coppice study names them: ";
-  for (const std::string& name : replayable()) policies += name + ", ";
-  policies += "of which dyspec's are its plain ones, for what a run learns does not replay";
+  for (const std::string& name : replayable()) {
+    if (!name.ends_with("+lookup")) policies += name + ", ";
+  }
+  policies +=
+      "of which dyspec's are its plain ones, for what a run learns does not replay; these and "
+      "chain also with +lookup";
   what.add_options()(
       "policies", po::value<std::string>()->default_value("dyspec-plain,chain")->value_name("P,P"),
       policies.c_str())(

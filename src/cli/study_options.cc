@@ -91,7 +91,8 @@ po::options_description study_policy_options() {
   const std::string policies =
       cat("of ", names_of(all_policies()),
           "; the first two also with -plain behind their names: these grow by draft probability "
-          "alone, and dyspec-plain needs tree sizes");
+          "alone, and dyspec-plain needs tree sizes; these and chain also with +lookup (--lookup "
+          "text beside the draft); lookup: without the draft");
   d.add_options()("policies", list("dyspec"), policies.c_str())(
       "tree-sizes", list("auto"), "draft tokens per target pass, or auto, like 16,64,auto")(
       "temperatures", list("0"), "like 0,0.6")("acceptance", list("rejection"),
@@ -145,15 +146,16 @@ StudyCommand study_command(const po::variables_map& values) {
 
   // The size of the largest tree that any cell grows.
   std::int32_t largest = 0;
-  bool speculates = false;
+  bool drafts = false;
   for (const study::Cell& cell : request.cells) {
-    speculates = speculates || !cell.plain();
+    drafts = drafts || (!cell.plain() && cell.drafts);
     largest = std::max({largest, cell.given_size, cell.tree_size});
   }
   request.engine =
-      engine_options(values, speculates ? Speculation(Chain{largest}) : Speculation(Plain{}));
-  if (speculates && request.engine.draft.empty()) {
-    throw_usage("study needs a draft model; give --draft MODEL, or --policies none");
+      engine_options(values, drafts ? Speculation(Chain{largest}) : Speculation(Plain{}));
+  request.engine.max_tree_size = tree_room(Chain{largest});
+  if (drafts && request.engine.draft.empty()) {
+    throw_usage("study needs a draft model; give --draft MODEL, or --policies none,lookup");
   }
   return command;
 }

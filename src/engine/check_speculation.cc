@@ -160,27 +160,26 @@ void check_speculation(const GenerateOptions& options) {
 
 namespace {
 
-bool takes_lookup(const Plain&, bool) { return true; }  // and does nothing
-bool takes_lookup(const Dyspec& asked, bool) { return !asked.plain_values; }
-bool takes_lookup(const DyspecThreshold& asked, bool) { return !asked.plain_values; }
-bool takes_lookup(const Chain& asked, bool drafts) { return !drafts || asked.length == 0; }
-template <typename Policy>
-bool takes_lookup(const Policy&, bool) {
+template <typename Asked>
+bool takes_lookup(const Asked&) {
   return false;
 }
+bool takes_lookup(const Plain&) { return true; }  // and does nothing
+bool takes_lookup(const Dyspec&) { return true; }
+bool takes_lookup(const DyspecThreshold&) { return true; }
+bool takes_lookup(const Chain&) { return true; }
 
 }  // namespace
 
-bool takes_proposals(const GenerateOptions& options, bool drafts) {
-  return std::visit([&](const auto& asked) { return takes_lookup(asked, drafts); },
-                    options.speculation);
+bool takes_proposals(const GenerateOptions& options) {
+  return std::visit([](const auto& asked) { return takes_lookup(asked); }, options.speculation);
 }
 
-void check_lookup(const GenerateOptions& options, bool drafts) {
-  if (options.lookup == Lookup::none || takes_proposals(options, drafts)) return;
-  throw_usage(cat("lookup ", name_of(options.lookup), ": policy ", name_of(options.speculation),
-                  " as asked for has no place for it; use dyspec or dyspec-threshold without "
-                  "plain-values, or a chain without a length or without a draft"));
+void check_lookup(const GenerateOptions& options) {
+  if (options.lookup == Lookup::none || takes_proposals(options)) return;
+  throw_usage(cat("lookup ", name_of(options.lookup), ": the trees of policy ",
+                  name_of(options.speculation),
+                  " have the draft's children alone; use dyspec, dyspec-threshold or chain"));
 }
 
 bool needs_any_tree_exact(const Speculation& speculation) {

@@ -15,9 +15,8 @@ inline constexpr std::int32_t largest_tree_size = 2048;
 /// Throws Error(usage) for values out of range, and for a policy that would bias the text.
 void check_speculation(const GenerateOptions& options);
 
-/// Throws Error(usage) for a lookup that its policy does not take; `drafts`: the engine has a
-/// draft.
-void check_lookup(const GenerateOptions& options, bool drafts);
+/// Throws Error(usage) for a lookup that its policy does not take.
+void check_lookup(const GenerateOptions& options);
 
 /// Draft tokens of a step that are asked for by a number; 0: automatic, or its tree says it.
 std::int32_t asked_size(const Speculation& speculation);
@@ -32,7 +31,7 @@ void check_fits(const Speculation& speculation, std::int32_t most);
 std::int64_t nodes_of(const std::vector<std::int32_t>& widths);
 
 /// Whether its policy has a place for children that no draft model draws.
-bool takes_proposals(const GenerateOptions& options, bool drafts);
+bool takes_proposals(const GenerateOptions& options);
 
 /// Whether it keeps children for their probability, so that it is exact only where any tree is
 /// (drafting/any_tree.h): not under sampled rejection.

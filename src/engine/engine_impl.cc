@@ -33,7 +33,7 @@ Engine::Impl::~Impl() = default;
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();
   check_fits(request.speculation, options.max_tree_size);
-  check_lookup(request, draft.model != nullptr);
+  check_lookup(request);
   if (!request.stop.empty()) require_tokenizer();
   const constraints::Constraint* const ruling = ConstraintAccess::rules(request.constraint);
   if (ruling == nullptr) return;

@@ -67,8 +67,10 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::map<std::pair<std::size_t, std::int64_t>, RuleChoice> rules;
   /// And of how far the draft is to be believed, by tenths of temperature.
   std::map<std::int64_t, PairInverseTemperature> inverse_temperatures;
-  /// And of whether a draft pays among others, by policy, drawing and tenths of temperature.
-  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t>, DraftStartPolicy> draft_starts;
+  /// And of whether a draft pays among others, by policy, drawing, tenths of temperature and
+  /// whether there is one.
+  std::map<std::tuple<std::size_t, AcceptanceRule, std::int64_t, bool>, DraftStartPolicy>
+      draft_starts;
   /// How often what was looked up was right, by tenths of temperature.
   std::map<std::int64_t, LookupCalibration> lookups;
   AnswerIndex answers;  ///< of sequences with Lookup::engine

@@ -25,7 +25,7 @@ OpenSequence::OpenSequence(std::shared_ptr<Sequence::Impl> sequence,
       prompt_tokens_(state_.length()),
       request_(sequence_->engine, options, stop),
       start_(now_seconds()),
-      run_(sequence_->engine, state_, request_, callback_) {
+      run_(sequence_->engine, state_, request_, callback_, &sequence_->index) {
   run_.gives_kv_back = true;
 }
 

@@ -27,9 +27,9 @@ struct PolicyFacts {
 
 /// In the order of the enumeration.
 constexpr std::array facts = {
-    PolicyFacts{"dyspec", set(plain_values)},
-    PolicyFacts{"dyspec-threshold", set(threshold, plain_values)},
-    PolicyFacts{"chain"},
+    PolicyFacts{"dyspec", set(plain_values, lookup)},
+    PolicyFacts{"dyspec-threshold", set(threshold, plain_values, lookup)},
+    PolicyFacts{"chain", set(lookup)},
     PolicyFacts{"static", set(tree)},
     PolicyFacts{"specinfer", set(widths)},
     PolicyFacts{"sequoia", set(tree, tree_depth, acceptance_vector)},
@@ -64,6 +64,7 @@ void check_options(const PolicyOptions& options) {
   check_belongs(options, beam_width, options.beam_width != 0);
   check_belongs(options, plain_values, options.plain_values);
   check_belongs(options, acceptance_vector, !options.acceptance_vector.empty());
+  check_belongs(options, lookup, options.looks_up);
   if (has_tree && !options.acceptance_vector.empty()) {
     throw_usage("acceptance-vector: a grow map brings its own; leave one of the two out");
   }
@@ -102,9 +103,9 @@ std::string name_of(const Speculation& speculation) {
 }
 
 const char* name_of(PolicyOption option) {
-  constexpr std::array names = {"threshold",        "widths",     "tree",
-                                "tree-depth",       "beam-width", "plain-values",
-                                "acceptance-vector"};
+  constexpr std::array names = {"threshold",         "widths",     "tree",
+                                "tree-depth",        "beam-width", "plain-values",
+                                "acceptance-vector", "lookup"};
   return names[static_cast<std::size_t>(option)];
 }
 

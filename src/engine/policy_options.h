@@ -39,6 +39,7 @@ enum class PolicyOption {
   beam_width,
   plain_values,
   acceptance_vector,
+  lookup,
 };
 
 /// As command lines and messages call it: "tree-depth".
@@ -60,6 +61,9 @@ struct PolicyOptions {
   std::vector<std::int32_t> widths;
   std::filesystem::path tree;  ///< static_tree, which needs it, and sequoia
   std::vector<double> acceptance_vector;
+  /// What generate() is asked beside the policy, where one name says both ("dyspec+lookup").
+  bool looks_up = false;
+  bool drafts = true;
 };
 
 /// What they say, not yet validated; reads the tree file. Throws Error(usage) for an option of

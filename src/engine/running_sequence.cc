@@ -10,11 +10,12 @@
 namespace coppice {
 
 RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
-                                 const SettledRequest& asked, const PieceCallback& callback)
+                                 const SettledRequest& asked, const PieceCallback& callback,
+                                 TextIndex* index)
     : engine(on),
       request(asked),
       state(sequence),
-      speculator(on, asked),
+      speculator(on, asked, index),
       callback_(callback),
       prompt_length_(sequence.length()),
       stream_(asked.options.stop) {
@@ -240,7 +241,7 @@ Generation RunningSequence::finish(double seconds) {
   used.dtype = compute_name(*engine.target.model);
   used.kv_dtype = name_of(engine.device->kv_dtype());
   used.target_weights = engine.target.model->quantised_formats();
-  if (engine.draft.model) used.draft_weights = engine.draft.model->quantised_formats();
+  if (request.has_draft) used.draft_weights = engine.draft.model->quantised_formats();
   return std::move(result_);
 }
 

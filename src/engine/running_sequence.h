@@ -33,9 +33,10 @@ struct SequencePlace {
 
 class RunningSequence {
  public:
-  /// `state` holds the sequence so far, the prompt appended. All outlive this.
+  /// `state` holds the sequence so far, the prompt appended; `index`: Speculator's. All outlive
+  /// this.
   RunningSequence(Engine::Impl& engine, SequenceState& state, const SettledRequest& request,
-                  const PieceCallback& callback);
+                  const PieceCallback& callback, TextIndex* index = nullptr);
   /// The tokens that come after it are ruled by nothing.
   ~RunningSequence();
   RunningSequence(const RunningSequence&) = delete;

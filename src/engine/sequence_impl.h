@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "coppice.h"
+#include "drafting/lookup.h"
 #include "engine/engine_impl.h"
 #include "models/sequence_state.h"
 
@@ -18,6 +19,7 @@ struct __attribute__((visibility("hidden"))) Sequence::Impl {
 
   Engine::Impl& engine;
   SequenceState state;  ///< without KV while it is in no call
+  TextIndex index;      ///< of its tokens, as far as lookup has asked for it; a fork makes its own
   std::atomic<bool> generating = false;
 };
 

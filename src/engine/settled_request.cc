@@ -27,12 +27,12 @@ bool values_positions(const Speculation& speculation) {
 
 SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& asked,
                                const std::stop_token& stop)
-    : options(asked) {
+    : options(asked), has_draft(engine.draft.model != nullptr && asked.use_draft) {
   {
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
-  if (engine.draft.model == nullptr && !looks_up()) options.speculation = Plain{};
+  if (!has_draft && !looks_up()) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs(stop);
     // Without memory to measure in there is none to speculate in either.
@@ -41,7 +41,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   if (std::holds_alternative<Plain>(options.speculation)) options.lookup = Lookup::none;
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
-  settle_draft(engine);
+  settle_draft();
   settle_inverse_temperature(engine);
   settle_draft_start(engine);
 }
@@ -58,6 +58,7 @@ void SettledRequest::settle_rule(Engine::Impl& engine) {
   const bool open = options.acceptance == Acceptance::automatic;
   options.acceptance = settled_acceptance(options);
   if (!open || greedy() || !learns_values) return;
+  if (!has_draft && engine.draft.model != nullptr) return;  // the record is of drafted trees
   const std::lock_guard lock(engine.mutex);
   RuleChoice fixed;
   if (costs != nullptr && !engine.costs_are_saved) {
@@ -76,7 +77,7 @@ void SettledRequest::settle_rule(Engine::Impl& engine) {
 
 // Rejection draws children at the draft temperature, by default the target's. Elsewhere the draft
 // only ranks: the draft temperature is the belief's, by default one that is learned.
-void SettledRequest::settle_draft(const Engine::Impl& engine) {
+void SettledRequest::settle_draft() {
   const bool given = options.draft_temperature.has_value();
   draft_temperature = first_draft_temperature(options);
   draft.draw = drawing_rule(options);
@@ -84,8 +85,7 @@ void SettledRequest::settle_draft(const Engine::Impl& engine) {
   // Nobody else asks what the noise tells of children. A chain without a size ends by it.
   const bool asked_for =
       learns_values || (std::holds_alternative<Chain>(options.speculation) && costs != nullptr);
-  const bool can_believe =
-      draft.draw != AcceptanceRule::rejection && engine.draft_runner != nullptr;
+  const bool can_believe = draft.draw != AcceptanceRule::rejection && has_draft;
   const bool fixed_belief = can_believe && given && !greedy();
   draft.params = options.sampling;
   if (!fixed_belief) draft.params.temperature = draft_temperature;
@@ -109,11 +109,11 @@ void SettledRequest::settle_inverse_temperature(Engine::Impl& engine) {
 void SettledRequest::settle_draft_start(Engine::Impl& engine) {
   if (costs == nullptr) return;
   const std::lock_guard lock(engine.mutex);
-  draft_start =
-      &engine.draft_starts
-           .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature()},
-                        draft.draw)
-           .first->second;
+  draft_start = &engine.draft_starts
+                     .try_emplace({options.speculation.index(), draft.draw, tenths_of_temperature(),
+                                   has_draft},
+                                  draft.draw)
+                     .first->second;
 }
 
 }  // namespace coppice

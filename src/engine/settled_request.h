@@ -37,6 +37,8 @@ struct SettledRequest {
   /// The engine's policy of when the draft is to begin. Null unless sizes are chosen step by step.
   DraftStartPolicy* draft_start = nullptr;
 
+  bool has_draft = false;  ///< loaded, and to be used
+
   /// Whether trees have looked-up children.
   bool looks_up() const { return options.lookup != Lookup::none; }
 
@@ -49,7 +51,7 @@ struct SettledRequest {
 
  private:
   void settle_rule(Engine::Impl& engine);
-  void settle_draft(const Engine::Impl& engine);
+  void settle_draft();
   void settle_inverse_temperature(Engine::Impl& engine);
   void settle_draft_start(Engine::Impl& engine);
 };

@@ -6,7 +6,7 @@
 #include "engine/check_speculation.h"
 
 namespace coppice {
-Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
+Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request, TextIndex* index)
     : engine_(engine), request_(request), setting_(request.draft) {
   const Speculation& asked = request.options.speculation;
   if (std::holds_alternative<Plain>(asked)) return;
@@ -28,10 +28,9 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
   }
   by_costs_ = policy_->by_costs();
   if (request.looks_up()) {
-    lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr);
+    lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr, index);
   }
-  if (request.options.constraint &&
-      takes_proposals(request.options, engine.draft.model != nullptr)) {
+  if (request.options.constraint && takes_proposals(request.options)) {
     ruled_.emplace(lookup_ ? &*lookup_ : nullptr);
   }
   if (!lookup_) return;
@@ -42,7 +41,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request)
 }
 
 bool Speculator::can_follow(const SequenceState& state) const {
-  return policy_ != nullptr && engine_.draft.model != nullptr &&
+  return policy_ != nullptr && request_.has_draft &&
          state.largest_token < engine_.draft.model->config().vocab_size &&
          state.length() < engine_.draft.model->max_positions();
 }
@@ -101,7 +100,7 @@ void Speculator::begin(const DraftPrompt& prompt) {
 
 std::int32_t Speculator::fixed_size(const SequenceState& state, std::int32_t tokens_left) const {
   // The bonus token needs no tree.
-  const bool grows = can_follow(state) || (proposes() && engine_.draft.model == nullptr);
+  const bool grows = can_follow(state) || (proposes() && !request_.has_draft);
   return grows && tokens_left > 1 ? request_.plan.size : 0;
 }
 

@@ -18,8 +18,8 @@ namespace coppice {
 
 class Speculator {
  public:
-  /// Both outlive this.
-  Speculator(Engine::Impl& engine, const SettledRequest& request);
+  /// All outlive this. `index`: the sequence's own, if it is kept from one call to the next.
+  Speculator(Engine::Impl& engine, const SettledRequest& request, TextIndex* index = nullptr);
 
   /// Whether the draft can go on from here: not past its own context, and not over tokens that it
   /// has no vocabulary row for.
@@ -89,9 +89,9 @@ class Speculator {
   double draft_temperature() const;
 
  private:
-  /// A policy that wants nodes evaluated does so by the engine's draft, if there is one.
+  /// A policy that wants nodes evaluated does so by the draft, if it has one.
   bool can_go_without_draft() const {
-    return proposes() && (by_costs_ != nullptr || engine_.draft.model == nullptr);
+    return proposes() && (by_costs_ != nullptr || !request_.has_draft);
   }
   Proposer* proposer() {
     if (ruled_) return &*ruled_;

@@ -113,6 +113,7 @@ struct PolicyMaker {
   SequenceSizer* sizer;
   const AcceptanceCalibration* calibration;
   AcceptanceRule draw;
+  bool looks_up;
 
   using Made = std::unique_ptr<DraftPolicy>;
 
@@ -122,8 +123,9 @@ struct PolicyMaker {
     return dyspec(asked.plain_values, nullptr);
   }
   Made operator()(const Chain&) const {
-    if (sizer == nullptr) return make_chain_policy();
-    return make_chain_policy({calibration, &sizer->prices(), draw != AcceptanceRule::rejection});
+    const bool any_tree = draw != AcceptanceRule::rejection;
+    if (sizer == nullptr) return make_chain_policy({nullptr, nullptr, any_tree});
+    return make_chain_policy({calibration, &sizer->prices(), any_tree});
   }
   Made operator()(const StaticTree&) const { return make_static_policy(plan.map.shape); }
   Made operator()(const SpecInfer&) const { return make_specinfer_policy(plan.widths); }
@@ -142,7 +144,8 @@ struct PolicyMaker {
 
   Made dyspec(bool plain_values, SequenceSizer* sizes) const {
     const AcceptanceCalibration* values = plain_values ? nullptr : calibration;
-    const bool any_tree = values != nullptr && draw != AcceptanceRule::rejection;
+    // DySpec's own values look at no drawn child, but to compare it with a proposal.
+    const bool any_tree = (values != nullptr || looks_up) && draw != AcceptanceRule::rejection;
     return make_dyspec_policy({values, sizes == nullptr ? nullptr : &sizes->prices(), any_tree});
   }
 };
@@ -178,8 +181,9 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
                                          SequenceSizer* sizer,
                                          const AcceptanceCalibration* calibration) {
   if (sizer != nullptr) calibration = &sizer->calibration();
-  return std::visit(PolicyMaker{plan, sizer, calibration, drawing_rule(options)},
-                    options.speculation);
+  return std::visit(
+      PolicyMaker{plan, sizer, calibration, drawing_rule(options), options.lookup != Lookup::none},
+      options.speculation);
 }
 
 }  // namespace coppice

@@ -13,6 +13,7 @@ struct Trial {
   double tokens = 0.0, seconds = 0.0;
   double steps = 0.0, kept = 0.0;  ///< kept: tokens of steps (Statistics::accepted_length)
   double drafted = 0.0;            ///< draft tokens
+  double looked_up = 0.0, looked_up_accepted = 0.0;  ///< of these
   double draft_seconds = 0.0, verify_seconds = 0.0;
 
   static Trial of(const Statistics& s) {
@@ -23,6 +24,8 @@ struct Trial {
             steps,
             s.accepted_length * steps,
             s.tree_size_mean * steps,
+            static_cast<double>(s.looked_up),
+            static_cast<double>(s.looked_up_accepted),
             s.seconds.draft,
             s.seconds.verify};
   }
@@ -32,6 +35,8 @@ struct Trial {
     steps += other.steps;
     kept += other.kept;
     drafted += other.drafted;
+    looked_up += other.looked_up;
+    looked_up_accepted += other.looked_up_accepted;
     draft_seconds += other.draft_seconds;
     verify_seconds += other.verify_seconds;
     return *this;

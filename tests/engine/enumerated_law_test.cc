@@ -350,12 +350,17 @@ TEST_F(EnumeratedLaw, LookedUp) {
   expect_law(engine, repetitive("looked up, three nodes", looked_up(3, Dyspec{3})), 3);
   expect_law(engine, repetitive("looked up, a threshold", looked_up(3, DyspecThreshold{0.2, 3})));
   expect_law(engine, repetitive("looked up, a chain by costs", looked_up(4, Chain{})));
+  expect_law(engine, repetitive("looked up, a chain of two", looked_up(4, Chain{2})), 2);
+  expect_law(engine, repetitive("looked up, plain values", looked_up(3, Dyspec{3, true})), 3);
   GenerateOptions penalty = looked_up(3, Dyspec{2});
   penalty.sampling = penalised();
   expect_law(engine, repetitive("looked up, penalised", penalty));
   expect_law(engine, turns(looked_up(2)));
   expect_law(engine, turns(looked_up(2, Dyspec{2}, Lookup::engine)));
   expect_law(engine, side_by_side(looked_up(2), looked_up(2, Dyspec{}, Lookup::engine, 1)));
+  GenerateOptions left_out = looked_up(4, Dyspec{3});
+  left_out.use_draft = false;
+  expect_law(engine, repetitive("looked up, without the draft", left_out), 3);
   EngineOptions no_draft = pair_.options();
   no_draft.draft.clear();
   no_draft.cost_table.clear();

@@ -2,6 +2,9 @@
 // batches, beside a draft and alone.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -9,6 +12,7 @@
 #include "drafting/answer_index.h"
 #include "engine/batch_requests.h"
 #include "engine/pair.h"
+#include "engine/sequence_impl.h"
 
 namespace coppice::testing {
 namespace {
@@ -44,8 +48,9 @@ void expect_same(const Generation& found, const Generation& plain, const std::st
   }
 }
 
-const std::vector<coppice::Speculation> takers = {Dyspec{}, Dyspec{12}, DyspecThreshold{0.1, 16},
-                                                  DyspecThreshold{}, Chain{}};
+const std::vector<coppice::Speculation> takers = {
+    Dyspec{},          Dyspec{12}, Dyspec{12, true}, DyspecThreshold{0.1, 16},
+    DyspecThreshold{}, Chain{},    Chain{6}};
 
 TEST(Lookup, TextsAreThoseOfPlainDecoding) {
   for (const bool with_draft : {true, false}) {
@@ -104,6 +109,147 @@ TEST(Lookup, BesideOthersToo) {
   }
 }
 
+// Without its draft an engine does what one without a draft does, alone and beside others that use
+// it.
+TEST(Lookup, TheDraftMayBeLeftOut) {
+  if (on_cuda()) GTEST_SKIP() << "passes of other shapes round otherwise there";
+  EngineOptions load = shipped_options();
+  Engine engine = Engine::load(load);
+  load.draft.clear();
+  Engine without = Engine::load(load);
+  std::vector<Request> requests;
+  for (const coppice::Speculation& speculation :
+       {coppice::Speculation{Dyspec{8}}, coppice::Speculation{Chain{6}},
+        coppice::Speculation{DyspecThreshold{0.1, 16}}, coppice::Speculation{Dyspec{}}}) {
+    GenerateOptions options = looked_up(speculation, Lookup::text);
+    options.use_draft = false;
+    const Generation found = engine.generate(repetitive_prompt, options);
+    const Generation expected = without.generate(repetitive_prompt, options);
+    expect_same(found, expected, name_of(speculation));
+    EXPECT_EQ(found.statistics.draft_passes, 0) << name_of(speculation);
+    EXPECT_GT(found.statistics.looked_up_accepted, 0);
+    if (!std::holds_alternative<Dyspec>(speculation) || std::get<Dyspec>(speculation).size > 0) {
+      EXPECT_EQ(found.statistics.steps, expected.statistics.steps) << name_of(speculation);
+      EXPECT_EQ(found.statistics.looked_up, expected.statistics.looked_up) << name_of(speculation);
+    }
+    for (const bool use_draft : {false, true}) {
+      Request& request = requests.emplace_back();
+      request.prompt = repetitive_prompt;
+      request.options = options;
+      request.options.use_draft = use_draft;
+      request.options.stream = requests.size();
+    }
+  }
+  const std::vector<Outcome> outcomes = engine.generate(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Generation& found = only(outcomes[i]);
+    if (!requests[i].options.use_draft) {
+      EXPECT_EQ(found.statistics.draft_passes, 0) << i;
+    } else if (found.used.tree_size > 0) {
+      EXPECT_GT(found.statistics.draft_passes, 0) << i;
+    }
+    expect_same(found, engine.generate(requests[i].prompt, requests[i].options), std::to_string(i));
+  }
+  GenerateOptions neither = looked_up(Dyspec{8}, Lookup::none);
+  neither.use_draft = false;
+  EXPECT_EQ(engine.generate(repetitive_prompt, neither).used.policy, "none");
+}
+
+// A sequence keeps the index of its own tokens for its next turn, which finds what a new one would.
+// What was cut back, or failed, or is a fork's, is indexed anew.
+TEST(Lookup, ASequenceKeepsItsIndex) {
+  EngineOptions load = shipped_options();
+  load.draft.clear();
+  Engine engine = Engine::load(load);
+  const GenerateOptions options = looked_up(Chain{6}, Lookup::text);
+  Sequence sequence = engine.new_sequence();
+  const auto index = [](const Sequence& of) -> const TextIndex& {
+    return SequenceAccess::impl(of)->index;
+  };
+  const auto steps_anew = [&](std::span<const TokenId> before) {
+    Sequence other = engine.new_sequence();
+    return other.generate(before, options).statistics.steps;
+  };
+  sequence.generate(repetitive_prompt, options);
+  const auto first = static_cast<std::int64_t>(sequence.tokens().size());
+  EXPECT_LE(index(sequence).appended(), first);
+  EXPECT_GT(index(sequence).appended(), first - 8);
+  const std::vector<TokenId> more = {sequence.tokens()[5], sequence.tokens()[6]};
+  const auto turn = [&](Sequence& of) {
+    std::vector<TokenId> whole(of.tokens().begin(), of.tokens().end());
+    whole.insert(whole.end(), more.begin(), more.end());
+    EXPECT_EQ(of.generate(more, options).statistics.steps, steps_anew(whole));
+  };
+  turn(sequence);
+  const auto second = static_cast<std::int64_t>(sequence.tokens().size());
+  EXPECT_LE(index(sequence).appended(), second) << "indexed anew";
+
+  Sequence fork = sequence.fork();
+  EXPECT_EQ(index(fork).appended(), 0);
+  turn(fork);
+  EXPECT_GT(index(fork).appended(), second);
+
+  sequence.rewind(30);
+  turn(sequence);
+  EXPECT_GT(index(sequence).appended(), second + 30) << "not indexed anew";
+  const std::vector<TokenId> before(sequence.tokens().begin(), sequence.tokens().end());
+  EXPECT_THROW(
+      {
+        sequence.generate(more, options,
+                          [](const Piece&) -> bool { throw std::runtime_error("mine"); });
+      },
+      std::runtime_error);
+  ASSERT_EQ(std::vector<TokenId>(sequence.tokens().begin(), sequence.tokens().end()), before);
+  turn(sequence);
+}
+
+TEST(Lookup, AnIndexKnowsItsText) {
+  TextIndex index;
+  const std::vector<TokenId> text = {1, 2, 3, 1, 2, 3, 1, 2}, other = {1, 2, 3, 1, 2, 4, 1, 2};
+  const auto first = [](const std::vector<TokenId>& tokens, std::size_t count) {
+    return std::span<const TokenId>(tokens).first(count);
+  };
+  const auto appended_by = [&](std::span<const TokenId> tokens) {
+    const std::int64_t before = index.appended();
+    index.begin(tokens);
+    index.follow(tokens);
+    return index.appended() - before;
+  };
+  EXPECT_EQ(appended_by(first(text, 5)), 5);
+  EXPECT_EQ(appended_by(first(text, 7)), 2);
+  EXPECT_EQ(appended_by(text), 1);
+  EXPECT_EQ(appended_by(first(text, 6)), 6) << "cut back";
+  EXPECT_EQ(appended_by(other), 8) << "another end";
+  EXPECT_EQ(index.index().end().length, 2);
+  // Of a text so long that its first half is forgotten, too.
+  std::vector<TokenId> longer((std::size_t{1} << 17) + 10);
+  for (std::size_t i = 0; i < longer.size(); ++i) longer[i] = static_cast<TokenId>(i);
+  appended_by(first(longer, longer.size() - 3));
+  EXPECT_EQ(appended_by(longer), 3);
+  longer[longer.size() - 2] = 5;
+  EXPECT_EQ(appended_by(longer), static_cast<std::int64_t>(longer.size()));
+}
+
+// Beside a draft a chain of given length follows whoever guesses better, and so do plain values.
+TEST(Lookup, ChainsAndPlainValuesHaveBothKindsOfChildren) {
+  Engine engine = Engine::load(shipped_options());
+  for (const coppice::Speculation& speculation :
+       {coppice::Speculation{Chain{4}}, coppice::Speculation{Dyspec{12, true}}}) {
+    for (const bool coupled : {false, true}) {
+      for (const bool rejection : {false, true}) {
+        if (rejection && !coupled) continue;  // is at temperature 0
+        GenerateOptions options = looked_up(speculation, Lookup::text, coupled);
+        if (rejection) options.acceptance = Acceptance::rejection;
+        const Statistics s = engine.generate(repetitive_prompt, options).statistics;
+        const auto drafted = static_cast<std::int64_t>(
+            std::llround(s.tree_size_mean * static_cast<double>(s.steps)));
+        EXPECT_GT(s.looked_up, 0) << name_of(speculation) << coupled << rejection;
+        EXPECT_LT(s.looked_up, drafted) << name_of(speculation) << coupled << rejection;
+      }
+    }
+  }
+}
+
 // A second text finds what the first one wrote.
 TEST(Lookup, EarlierAnswersAreFound) {
   EngineOptions load = shipped_options();
@@ -138,14 +284,18 @@ TEST(Lookup, FixedSizesRepeatThemselves) {
 TEST(Lookup, IsRefusedWhereItHasNoPlace) {
   Engine engine = Engine::load(shipped_options());
   for (const coppice::Speculation& speculation :
-       {coppice::Speculation{Chain{4}}, coppice::Speculation{SpecInfer{}},
-        coppice::Speculation{Sequoia{8, 0, {}}}, coppice::Speculation{Dyspec{8, true}}}) {
+       {coppice::Speculation{StaticTree{{{0}, {1}}}}, coppice::Speculation{SpecInfer{}},
+        coppice::Speculation{Sequoia{8, 0, {}}}, coppice::Speculation{ExpandRerank{8}}}) {
     try {
       engine.generate(repetitive_prompt, looked_up(speculation, Lookup::text));
       ADD_FAILURE() << name_of(speculation);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::usage);
-      EXPECT_NE(std::string(error.what()).find("lookup text"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what())
+                    .find("lookup text: the trees of policy " + name_of(speculation) +
+                          " have the draft's children alone; use dyspec"),
+                std::string::npos)
+          << error.what();
     }
   }
 }

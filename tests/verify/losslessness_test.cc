@@ -210,6 +210,7 @@ TEST(Losslessness, ProposedChildren) {
       add("by costs in buckets", make_dyspec_policy({&learned(), &in_buckets}), fixed(4));
       add("by costs in buckets, depth 2", make_dyspec_policy({&learned(), &in_buckets}),
           fixed(4, 2));
+      add("chain 4", make_chain_policy(), fixed(4));
       add("chain, by costs", make_chain_policy({&learned(), &prices}), fixed(4));
       add("no draft, dyspec 4", make_dyspec_policy(), fixed(4), false);
       add("no draft, by costs", make_dyspec_policy({&learned(), &prices}), fixed(4), false);

@@ -279,6 +279,16 @@ TEST(PolicyFaults, LookingAhead) {
   expect_caught("looking ahead", {*policy});
 }
 
+// A chain that compares what it has drawn with a proposal, and drops the one or the other.
+TEST(PolicyFaults, ProposalAfterTheDraw) {
+  const auto policy = make_chain_policy({nullptr, nullptr, true});
+  Planted setup{*policy};
+  setup.proposer = [](std::size_t vocab, const EnumeratedDecisions&) {
+    return std::make_unique<testing::TableProposer>(vocab, 1, 1);
+  };
+  expect_caught("a proposal that waits for the draw", setup);
+}
+
 TEST(PolicyFaults, AutomaticSizeThatLooksAtChildren) {
   class Prices final : public GrowthEconomics {
    public:

@@ -12,6 +12,7 @@
 #include "engine/access.h"
 #include "engine/check_speculation.h"
 #include "study/acceptance/acceptance.h"
+#include "study/grid/grid.h"
 #include "study/prompts/prompts.h"
 
 namespace coppice::study {
@@ -20,6 +21,8 @@ namespace {
 constexpr std::array dyspec_sizes = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 constexpr std::array chain_lengths = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
 constexpr std::array sequoia_sizes = {4, 8, 16, 32, 64};
+/// Of what is looked up, beside the draft and alone.
+constexpr std::array lookup_sizes = {4, 8, 16, 32};
 constexpr std::int32_t most_depth = 10;
 /// Candidates that are tried on every prompt, plain decoding beside them.
 constexpr std::size_t least_kept = 4;
@@ -112,15 +115,14 @@ class Adviser {
 
  private:
   GenerateOptions request_of(const Candidate& one) const {
-    PolicyOptions asked;
-    asked.policy = one.policy;
+    PolicyOptions asked = policy_named(one.name());
     asked.tree_size = one.tree_size;
     if (one.policy == Policy::sequoia) {
       asked.tree_depth = one.tree_depth;
       asked.acceptance_vector = advice_.acceptance_vector;
     }
     GenerateOptions options = options_;
-    options.speculation = speculation_of(asked);
+    set_policy(options, asked);
     return options;
   }
 
@@ -219,7 +221,16 @@ class Adviser {
       const Candidate one = best_sequoia(size);
       if (known.insert(one.tree_size).second) all.push_back(one);
     }
+    for (const std::int32_t size : lookup_sizes) {
+      if (size > largest_) continue;
+      all.push_back({.policy = Policy::dyspec, .tree_size = size, .looks_up = true});
+      all.push_back(lookup_alone(size));
+    }
     return all;
+  }
+
+  static Candidate lookup_alone(std::int32_t size) {
+    return {.policy = Policy::dyspec, .tree_size = size, .looks_up = true, .drafts = false};
   }
 
   // Prompt by prompt, all settings one after the other, so that a change of the machine's speed
@@ -274,17 +285,19 @@ class Adviser {
   }
 
   // Plain decoding, the best candidates of two policies (also where nothing promises to pay: short
-  // runs may be wrong either way), and automatic sizes.
+  // runs may be wrong either way), and automatic sizes: of the draft, of lookup, and of both.
   std::vector<Candidate> settings_to_check() const {
     std::vector<Candidate> settings = {advice_.plain};
     constexpr std::size_t most_sampled = 3;  // plain decoding included
     for (const Candidate* one : best_) {
-      const auto is_like = [&](const Candidate& other) { return other.policy == one->policy; };
+      const auto is_like = [&](const Candidate& other) { return other.name() == one->name(); };
       if (settings.size() < most_sampled && std::ranges::none_of(settings, is_like)) {
         settings.push_back(*one);
       }
     }
     settings.push_back({Policy::dyspec});
+    settings.push_back({.policy = Policy::dyspec, .looks_up = true});
+    settings.push_back(lookup_alone(0));
     return settings;
   }
 
@@ -323,6 +336,14 @@ class Adviser {
 };
 
 }  // namespace
+
+std::string Candidate::name() const {
+  PolicyOptions options;
+  options.policy = policy;
+  options.looks_up = looks_up;
+  options.drafts = drafts;
+  return policy_name(options);
+}
 
 std::optional<Check> confirm(std::vector<Candidate> settings, std::size_t prompts,
                              std::int32_t rounds, const CheckedRun& run) {

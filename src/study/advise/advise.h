@@ -27,6 +27,8 @@ struct Candidate {
   Policy policy = Policy::none;
   std::int32_t tree_size = 0;    ///< 0: automatic, or plain
   std::int32_t tree_depth = 0;   ///< sequoia's bound
+  bool looks_up = false;         ///< --lookup text
+  bool drafts = true;            ///< false: --draft none
   Trial sampled = {};            ///< of automatic sizes nothing is sampled
   std::int32_t prompts = 0;      ///< on which it was sampled
   double sampled_speedup = 1.0;  ///< over plain decoding on the same prompts
@@ -36,6 +38,8 @@ struct Candidate {
   double speedup = 1.0, lowest = 1.0, highest = 1.0;
 
   bool plain() const { return policy == Policy::none; }
+  /// As studies call it: "dyspec+lookup".
+  std::string name() const;
   bool is_sampled() const { return sampled.seconds > 0.0; }
   /// What short runs made, or if there were none what the check's rounds made.
   const Trial& figures() const { return is_sampled() ? sampled : measured; }
@@ -142,7 +146,8 @@ inline constexpr std::int32_t largest_advised_tree = 64;
 
 // Advice for people and for programs.
 
-/// Options of `coppice generate` that choose what is advised: "--policy chain --tree-size 4".
+/// Options of `coppice generate` that choose what is advised: "--policy chain --tree-size 4". Where
+/// the draft has no part (Candidate::drafts), --draft none is one of them.
 std::string policy_options(const Advice& advice);
 /// Plain text of several lines. `command` is the advised command line in full.
 std::string to_text(const Advice& advice, const std::string& command);

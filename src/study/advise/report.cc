@@ -15,12 +15,12 @@ using Json = nlohmann::ordered_json;
 /// "chain" and "4".
 std::vector<std::string> name_cells(const Candidate& one) {
   if (one.plain()) return {"plain", ""};
-  return {name_of(one.policy), one.tree_size > 0 ? cat(one.tree_size) : "auto"};
+  return {one.name(), one.tree_size > 0 ? cat(one.tree_size) : "auto"};
 }
 
 std::string mark(const Advice& advice, const Candidate& one) {
   const Candidate& advised = advice.advised;
-  return one.policy == advised.policy && one.tree_size == advised.tree_size ? "<" : "";
+  return one.name() == advised.name() && one.tree_size == advised.tree_size ? "<" : "";
 }
 
 /// Seconds of a step: the draft's passes, the target's, the rest.
@@ -68,11 +68,12 @@ std::string sampled_text(const Advice& advice) {
   }
   return cat(
       to_text(table),
-      "\nTried in short runs: DySpec's trees and chains of these sizes, and for sizes of 4 to ",
+      "\nTried in short runs: DySpec's trees and chains of these sizes, for sizes of 4 to ",
       largest_advised_tree,
-      "\nthe Sequoia tree for this pair of the depth that makes most of the costs above. After "
-      "each "
-      "prompt\nthe slower half is left out; \"prompts\" says on how many a line was tried. Times "
+      "\nthe Sequoia tree for this pair of the depth that makes most of the costs above, and "
+      "trees with looked-up\nchildren (--lookup text) beside the draft's (dyspec+lookup) and "
+      "alone (lookup: --draft none). After each\nprompt the slower half is left out; \"prompts\" "
+      "says on how many a line was tried. Times "
       "are those of a step,\nprefill left out; accepted counts the bonus token. < marks what is "
       "advised.\n\n");
 }
@@ -98,8 +99,8 @@ std::string check_text(const Advice& advice, const Check& check) {
   }
   std::string text =
       cat("Run alternately with plain decoding, on other texts, ", rounds_text(check.rounds),
-          ":\nthe fastest of two policies, and automatic sizes. Speed-up: of the median, least and "
-          "greatest\nround.\n\n",
+          ":\nthe fastest of two policies, and automatic sizes, with and without --lookup text. "
+          "Speed-up: of the\nmedian, least and greatest round.\n\n",
           to_text(table));
   if (check.noisy()) {
     text += line(
@@ -162,12 +163,14 @@ Json json_of(const Candidate& one) {
   const Trial& made = one.figures();
   const auto [draft, verify, other] = step_seconds(made);
   const bool is_automatic = !one.plain() && one.tree_size == 0;
-  return {{"policy", name_of(one.policy)},
+  return {{"policy", one.name()},
           {"tree_size", is_automatic ? Json("auto") : Json(one.tree_size)},
           {"tree_depth", one.tree_depth > 0 ? Json(one.tree_depth) : Json()},
           {"prompts", one.prompts},
           {"accepted_length", made.accepted_length()},
           {"tree_size_mean", made.tree_size()},
+          {"looked_up", made.looked_up},
+          {"looked_up_accepted", made.looked_up_accepted},
           {"seconds", {{"draft", draft}, {"verify", verify}, {"other", other}}},
           {"tokens_per_second", made.tokens_per_second()},
           {"speedup", one.is_sampled() ? one.sampled_speedup : one.speedup}};
@@ -179,6 +182,8 @@ std::string policy_options(const Advice& advice) {
   const Candidate& advised = advice.advised;
   std::string words = cat("--policy ", name_of(advised.policy));
   if (advised.tree_size > 0) words += cat(" --tree-size ", advised.tree_size);
+  if (advised.looks_up) words += " --lookup text";
+  if (!advised.drafts) words += " --draft none";
   if (advised.policy == Policy::sequoia) {
     words += cat(" --tree-depth ", advised.tree_depth, " --acceptance-vector ");
     for (std::size_t rank = 0; rank < advice.acceptance_vector.size(); ++rank) {

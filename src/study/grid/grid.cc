@@ -13,18 +13,31 @@
 namespace coppice::study {
 namespace {
 
-using Policies = std::vector<PolicyOptions>;  // of each, policy and plain_values
+using Policies = std::vector<PolicyOptions>;  // of each, what its name says
+
+PolicyOptions lookup_alone() {
+  PolicyOptions alone;
+  alone.policy = Policy::dyspec;
+  alone.looks_up = true;
+  alone.drafts = false;
+  return alone;
+}
 
 Policies study_policies() {
   Policies all;
-  for (const Policy policy : all_policies()) {
-    for (const bool plain_values : {false, true}) {
-      if (plain_values && !takes(policy, PolicyOption::plain_values)) continue;
-      all.emplace_back();
-      all.back().policy = policy;
-      all.back().plain_values = plain_values;
+  for (const bool looks_up : {false, true}) {
+    for (const Policy policy : all_policies()) {
+      if (looks_up && !takes(policy, PolicyOption::lookup)) continue;
+      for (const bool plain_values : {false, true}) {
+        if (plain_values && !takes(policy, PolicyOption::plain_values)) continue;
+        PolicyOptions& one = all.emplace_back();
+        one.policy = policy;
+        one.plain_values = plain_values;
+        one.looks_up = looks_up;
+      }
     }
   }
+  all.push_back(lookup_alone());
   return all;
 }
 
@@ -39,7 +52,7 @@ std::string option_text(const std::vector<std::int32_t>& widths) {
 }
 std::string option_text(const std::filesystem::path& file) { return file.string(); }
 
-std::string Cell::name() const { return policy_name(policy, plain_values); }
+std::string Cell::name() const { return policy_name(*this); }
 
 std::string Cell::row_key() const {
   std::string key = name();
@@ -98,14 +111,14 @@ GenerateOptions Cell::request(GenerateOptions shared) const {
   if (draft_temperature >= 0.0) shared.draft_temperature = draft_temperature;
   shared.acceptance = acceptance;
   shared.seed = seed;
-  shared.speculation = speculation_of(*this);
+  set_policy(shared, *this);
   return shared;
 }
 
 std::vector<std::string> study_policy_names() {
   std::vector<std::string> names;
   for (const PolicyOptions& one : study_policies()) {
-    names.push_back(policy_name(one.policy, one.plain_values));
+    names.push_back(policy_name(one));
   }
   return names;
 }
@@ -113,15 +126,29 @@ std::vector<std::string> study_policy_names() {
 PolicyOptions policy_named(const std::string& name) {
   std::string names;
   for (const PolicyOptions& one : study_policies()) {
-    const std::string own = policy_name(one.policy, one.plain_values);
+    const std::string own = policy_name(one);
     if (own == name) return one;
     names += (names.empty() ? "" : ", ") + own;
   }
   throw_usage(cat("--policies ", quote(name), " is unknown; use ", names));
 }
 
-std::string policy_name(Policy policy, bool plain_values) {
-  return cat(name_of(policy), plain_values ? "-plain" : "");
+std::string policy_name(const PolicyOptions& options) {
+  if (!options.drafts) return "lookup";
+  return cat(name_of(options.policy), options.plain_values ? "-plain" : "",
+             options.looks_up ? "+lookup" : "");
+}
+
+std::string policy_name(Policy policy) {
+  PolicyOptions options;
+  options.policy = policy;
+  return policy_name(options);
+}
+
+void set_policy(GenerateOptions& request, const PolicyOptions& options) {
+  request.speculation = speculation_of(options);
+  request.lookup = options.looks_up ? Lookup::text : Lookup::none;
+  request.use_draft = options.drafts;
 }
 
 PolicyOptions taken_by(Policy policy, const PolicyOptions& given) {
@@ -193,7 +220,9 @@ Cell cell_of(const GridLists& lists, const Cell& base, const PolicyOptions& chos
   Cell cell = base;
   static_cast<PolicyOptions&>(cell) = taken_by(chosen.policy, given);
   cell.plain_values = chosen.plain_values;
-  cell.draft_temperature = lists.draft_temperature;
+  cell.looks_up = chosen.looks_up;
+  cell.drafts = chosen.drafts;
+  if (cell.drafts) cell.draft_temperature = lists.draft_temperature;
   cell.tree_size = is_shaped(cell) ? 0 : size;
   return cell;
 }

@@ -74,16 +74,21 @@ Cell plain_of(const Cell& cell);
 /// Whether a Cell::key() names plain decoding.
 bool is_plain_key(std::string_view key);
 
-/// coppice's own names, and "dyspec-plain" and "dyspec-threshold-plain": the same policies with
-/// plain values.
+/// coppice's own names; with "-plain" behind them the same policies with plain values, and with
+/// "+lookup" beside looked-up children ("dyspec-plain+lookup"). "lookup": dyspec without the draft,
+/// of looked-up children alone.
 std::vector<std::string> study_policy_names();
 
-/// Policy and plain_values by such a name, all else as it is by default. Throws Error(usage), which
-/// lists all names, for any other.
+/// Policy, plain_values, looks_up and drafts by such a name, all else as it is by default. Throws
+/// Error(usage), which lists all names, for any other.
 PolicyOptions policy_named(const std::string& name);
 
 /// The name for which policy_named() gives these.
-std::string policy_name(Policy policy, bool plain_values);
+std::string policy_name(const PolicyOptions& options);
+std::string policy_name(Policy policy);
+
+/// Has `request` speculate as `options` say.
+void set_policy(GenerateOptions& request, const PolicyOptions& options);
 
 /// What of `given` the policy takes; a shape that is given whole takes no depth. Without tree_size.
 PolicyOptions taken_by(Policy policy, const PolicyOptions& given);

@@ -22,21 +22,29 @@ void NodeCounts::add(const TokenTree& tree, std::span<const std::int32_t> path, 
     by_number[probability_bin(judged_by, number_bins)] +=
         {1, static_cast<std::int64_t>(path.size()) + (ends ? 0 : 1)};
   }
-  std::int32_t parent = -1;
-  double believed = 0.0;  // of the siblings before
+  std::int32_t parent = -1, certain = 0;
+  double believed = 0.0;  // of the drawn siblings before
   for_each_judged(tree, path, ends, [&](std::int32_t child, bool accepted) {
     const Examined one = {1, accepted ? 1 : 0, static_cast<double>(tree.draft_prob[child])};
-    by_draft_prob[probability_bin(one.estimate)] += one;
     by_position[{std::min(tree.depth[child], deepest_counted),
                  std::min(tree.rank[child], last_rank_counted)}] += one;
-    if (calibration == nullptr) return;
-    if (parent != tree.parent[child]) believed = 0.0;
+    if (parent != tree.parent[child]) {
+      believed = 0.0;
+      certain = 0;
+    }
     parent = tree.parent[child];
+    if (tree.is_certain(child)) {
+      looked_up += {1, one.accepted, static_cast<double>(tree.belief[child])};
+      ++certain;
+      return;
+    }
+    by_draft_prob[probability_bin(one.estimate)] += one;
+    if (calibration == nullptr) return;
     const auto belief = static_cast<double>(tree.belief[child]);
     const double share = belief < 1.0 - believed ? belief / (1.0 - believed) : 1.0;
     Examined reckoned = one;
-    reckoned.estimate =
-        calibration->child(tree.rank[child], share, static_cast<double>(tree.uniform[child]));
+    reckoned.estimate = calibration->child(tree.rank[child] - certain, share,
+                                           static_cast<double>(tree.uniform[child]));
     by_chance[probability_bin(reckoned.estimate)] += reckoned;
     believed += belief;
   });
@@ -47,6 +55,7 @@ NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
     for (const auto& [key, count] : more) sums[key] += count;
   };
   add_all(by_draft_prob, other.by_draft_prob);
+  looked_up += other.looked_up;
   add_all(by_position, other.by_position);
   add_all(by_chance, other.by_chance);
   add_all(by_number, other.by_number);
@@ -54,7 +63,7 @@ NodeCounts& NodeCounts::operator+=(const NodeCounts& other) {
 }
 
 Examined NodeCounts::total() const {
-  Examined sum;
+  Examined sum = looked_up;
   for (const auto& [bin, examined] : by_draft_prob) sum += examined;
   return sum;
 }
@@ -75,8 +84,8 @@ bool NodeCounts::is_sound() const {
     return depth >= 1 && depth <= deepest_counted && rank >= 0 && rank <= last_rank_counted &&
            is_count(one.second);
   };
-  return std::ranges::all_of(by_draft_prob, is_bin) && std::ranges::all_of(by_chance, is_bin) &&
-         std::ranges::all_of(by_number, is_step_count) &&
+  return is_count(looked_up) && std::ranges::all_of(by_draft_prob, is_bin) &&
+         std::ranges::all_of(by_chance, is_bin) && std::ranges::all_of(by_number, is_step_count) &&
          std::ranges::all_of(by_position, is_place);
 }
 

@@ -70,14 +70,16 @@ void from_json(const Json& json, StepCount& count) {
 using Bins = std::map<std::size_t, Examined>;
 
 struct NodeCounts {
-  Bins by_draft_prob;                                                     ///< D(token | path)
+  Bins by_draft_prob;  ///< D(token | path), of the draft's
+  /// Looked-up tokens, which have no D; the estimate is of the chances that growth reckoned with.
+  Examined looked_up;
   std::map<std::pair<std::int32_t, std::int32_t>, Examined> by_position;  ///< (depth, rank)
   /// The chance of acceptance that growth reckoned with; empty where growth reckoned with none.
   Bins by_chance;
   /// The number that judged the root's first child, where growth was told of it.
   std::map<std::size_t, StepCount> by_number;
 
-  COPPICE_MEMBERS(by_draft_prob, by_chance, by_number, by_position)
+  COPPICE_MEMBERS(by_draft_prob, looked_up, by_chance, by_number, by_position)
 
   /// Counts a judged tree: its accepted path as far as it was kept, and whether its last node ended
   /// the text (StepView::ends_in_tree()). `calibration`: by which it grew, or null.

@@ -37,6 +37,8 @@ void check(const Result& result) {
     require(std::max(result.accepted[i], 1) <= result.kept[i] &&
             result.kept[i] <= result.accepted[i] + 1);
   }
+  require(result.nodes.looked_up.examined <= result.looked_up &&
+          result.looked_up <= result.drafted());
   for (const auto& [name, part] : Components::parts) {
     const double seconds = result.seconds.*part;
     if (seconds >= 0.0 && std::isfinite(seconds)) continue;

@@ -65,6 +65,7 @@ struct Result {
   std::int32_t round = 0;   ///< from 0
   std::vector<Turn> turns;  ///< at least one; fewer than the prompt's if the memory ended one
   std::int64_t draft_passes = 0;
+  std::int64_t looked_up = 0;  ///< of all trees' draft tokens, those that were looked up
   Components seconds;
   NodeCounts nodes;
   // By step, through all turns:
@@ -74,8 +75,8 @@ struct Result {
   std::string device, dtype;
   std::string run;  ///< Provenance::id of the run that made it
 
-  COPPICE_MEMBERS(cell, prompt, round, turns, draft_passes, seconds, nodes, tree_sizes, accepted,
-                  kept, device, dtype, run)
+  COPPICE_MEMBERS(cell, prompt, round, turns, draft_passes, looked_up, seconds, nodes, tree_sizes,
+                  accepted, kept, device, dtype, run)
 
   std::int64_t tokens() const;  ///< new ones of all turns
   /// Counts those of the tokens that decoding brought and not prefill.

@@ -58,6 +58,7 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
     if (trace != nullptr) trace->add(step);
     static_cast<StepSeconds&>(seconds) += step.seconds;
     result.tree_sizes.push_back(step.tree.size());
+    result.looked_up += std::ranges::count(step.tree.origin, Origin::lookup);
     result.accepted.push_back(static_cast<std::int32_t>(step.kept_path().size()));
     result.kept.push_back(step.kept);
   };

@@ -34,7 +34,7 @@ std::string now_in_utc() {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int format_version = 7;
+constexpr int format_version = 8;
 constexpr std::uintmax_t largest_tree_file = std::uintmax_t{64} << 20;
 
 StudyInput model(const std::filesystem::path& folder) {

@@ -19,8 +19,8 @@ using FloatJson = nlohmann::basic_json<nlohmann::ordered_map, std::vector, std::
                                        std::int64_t, std::uint64_t, float>;
 
 constexpr std::uintmax_t largest_trace = std::uintmax_t{1} << 36;
-constexpr int trace_version = 4;
-constexpr std::string_view line_start = "{\"trace\":4,";
+constexpr int trace_version = 5;
+constexpr std::string_view line_start = "{\"trace\":5,";
 
 /// Collects the names of the texts in whole lines; `refuse` is told of what is none.
 TracedNames names_in(std::string_view lines, const auto& refuse) {
@@ -72,6 +72,7 @@ void TracedText::add(const StepView& step) {
   append(nodes.value, tree.value);
   append(nodes.target_prob, target_prob);
   append(nodes.fate, fates);
+  append(nodes.origin, tree.origin);
 }
 
 TraceWriter::TraceWriter(const fs::path& path,

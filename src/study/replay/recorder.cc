@@ -25,8 +25,10 @@ struct FoundPath {
   std::int32_t parent = -1;  // candidate
   TokenId token = -1;
   std::int32_t node = -1;  // candidate, once evaluated
-  // Product of acceptance by rank along the path; 0 where the path is not of this order.
+  // Product of acceptance by rank along the path; 0 where the path is not of this order. What
+  // lookup proposes is of either.
   double settled = 1.0, sampled = 1.0;
+  Origin origin = Origin::model;
 };
 
 bool better(const FoundPath& a, const FoundPath& b) {
@@ -72,10 +74,26 @@ struct DrawnOrders {
   /// by D.
   std::vector<TokenId> settled;
   std::vector<TokenId> sampled;  ///< drawn from D without replacement; empty at temperature 0
+  std::vector<TokenId> looked_up;
+  std::vector<double> chances;  ///< of these
 };
 
-/// Appends a node's rows to `out`, all but its parent. Entries are the tokens of both orders and
-/// the `top_k` of largest max(D, T). `target`, `draft`: [vocab].
+/// What lookup proposes at a node where the text ends with this match, whatever was proposed
+/// before. Chances are those of a text in which nothing was looked up yet.
+void look_up(const SuffixIndex& index, SuffixIndex::Match match, DrawnOrders& orders) {
+  if (match.length == 0) return;
+  const auto followers = index.after(match);
+  double all = 0.0;
+  for (const SuffixIndex::Follower& follower : followers) all += follower.count;
+  for (const SuffixIndex::Follower& follower : followers) {
+    orders.looked_up.push_back(follower.token);
+    orders.chances.push_back(LookupCalibration().chance(LookupCalibration::class_of(
+        match.length, follower.count / all, &follower == followers.data())));
+  }
+}
+
+/// Appends a node's rows to `out`, all but its parent. Entries are the tokens of both orders, those
+/// that lookup proposes and the `top_k` of largest max(D, T). `target`, `draft`: [vocab].
 void append_node(const DrawnOrders& orders, std::span<const float> target,
                  std::span<const float> draft, std::int32_t top_k, TokenId target_token,
                  RecordedPosition& out) {
@@ -83,6 +101,7 @@ void append_node(const DrawnOrders& orders, std::span<const float> target,
       draft.size(), [&](std::size_t i) { return std::max(draft[i], target[i]); }, top_k);
   ids.insert(ids.end(), orders.settled.begin(), orders.settled.end());
   ids.insert(ids.end(), orders.sampled.begin(), orders.sampled.end());
+  ids.insert(ids.end(), orders.looked_up.begin(), orders.looked_up.end());
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 
@@ -179,7 +198,10 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
   RecordedText text;
   text.prompt = prompt;
   text.prompt_tokens = static_cast<std::int32_t>(tokens.size());
+  text.prompt_ids.assign(tokens.begin(), tokens.end());
   text.tokens = engine_.generate(tokens, request).tokens;
+  index_ = SuffixIndex();
+  for (const TokenId token : tokens) index_.append(token);
 
   EngineAccess access(engine_);
   const Model& draft = *access.draft().model;
@@ -200,6 +222,7 @@ RecordedText Recorder::record(std::int32_t prompt, std::span<const TokenId> toke
     }
     record_position(state, next, text.positions.emplace_back());
     state.append(next);
+    index_.append(next);
     ++state.steps;
     const auto done = static_cast<double>(text.positions.size());
     if (progress && !progress(done / static_cast<double>(text.tokens.size()))) break;
@@ -228,8 +251,9 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
 
   TokenTree candidates;
   candidates.reset(state.tokens.back());
-  std::vector<FoundPath> of_node(1);  // by candidate; the root
-  std::vector<DrawnOrders> orders;    // by candidate
+  std::vector<FoundPath> of_node(1);                         // by candidate; the root
+  std::vector<DrawnOrders> orders;                           // by candidate
+  std::vector<SuffixIndex::Match> matches(1, index_.end());  // by candidate
   std::vector<FoundPath> best(1);
   best[0].node = 0;
   std::uint64_t found = 0;
@@ -255,12 +279,22 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
       const bool is_new = rank_in(tokens, token) == no_rank;
       if (parent.sampled > 0.0 && is_new) tokens.push_back(token);
     }
-    for (const TokenId token : tokens) {
+    const std::size_t drawn_tokens = tokens.size();
+    for (const TokenId token : drawn.looked_up) {
+      if (rank_in(tokens, token) == no_rank) tokens.push_back(token);
+    }
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const TokenId token = tokens[i];
       // Behind the text's own token the next position is recorded.
       if (node == 0 && token == next) continue;
       FoundPath& one = best.emplace_back();
       one.settled = worth(parent.settled, drawn.settled, token);
       one.sampled = worth(parent.sampled, drawn.sampled, token);
+      one.origin = i < drawn_tokens ? Origin::model : Origin::lookup;
+      if (const std::uint16_t place = rank_in(drawn.looked_up, token); place != no_rank) {
+        one.settled = std::max(one.settled, parent.settled * drawn.chances[place]);
+        one.sampled = std::max(one.sampled, parent.sampled * drawn.chances[place]);
+      }
       const double w = candidates.path_prob[node] * static_cast<double>(draft_probs(node)[token]);
       one.score = std::min(parent.score, std::max({w, one.settled, one.sampled}));
       one.depth = parent.depth + 1;
@@ -283,6 +317,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
         if (!drawn) break;
         orders[node].sampled.push_back(drawn->token);
       }
+      look_up(index_, matches[node], orders[node]);
       if (candidates.depth[node] < deepest) offer(node);
     }
     if (best.size() > most) {
@@ -303,6 +338,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
                          draft_probs(candidate.parent)[candidate.token], candidate.score);
       children.push_back(0);
       of_node.push_back(candidate);
+      matches.push_back(index_.then(matches[candidate.parent], candidate.token));
       batch.push_back(candidate.node);
     }
   }
@@ -328,6 +364,7 @@ void Recorder::record_position(SequenceState& state, TokenId next, RecordedPosit
     const std::int32_t candidate = tree.candidate[node];
     append_node(orders[candidate], probs, draft_probs(candidate), options_.top_k,
                 greedy ? most_probable : argmax_product(probs, noise_at(tree.depth[node])), out);
+    out.origin.push_back(of_node[candidate].origin);
     const auto parent = static_cast<std::size_t>(std::max(0, tree.parent[node]));
     out.parent.push_back(static_cast<std::uint32_t>(parent));
     const auto first = out.token.begin() + out.first_entry[parent];

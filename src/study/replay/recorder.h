@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "drafting/lookup.h"
 #include "engine/access.h"
 #include "study/replay/recording.h"
 
@@ -47,6 +48,7 @@ class Recorder {
   SamplingParams target_params_, draft_params_;
   std::uint64_t stream_ = 0;
   NoiseCache noise_;
+  SuffixIndex index_{};  ///< of the text up to the position
 };
 
 }  // namespace coppice::study

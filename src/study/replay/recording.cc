@@ -31,7 +31,8 @@ void put(std::string& out, std::size_t number) {
 std::string payload_of(const RecordedText& text) {
   std::string out;
   put(out, static_cast<std::size_t>(text.prompt));
-  put(out, static_cast<std::size_t>(text.prompt_tokens));
+  put(out, text.prompt_ids.size());
+  put(out, text.prompt_ids.data(), text.prompt_ids.size());
   put(out, text.tokens.size());
   put(out, text.tokens.data(), text.tokens.size());
   put(out, text.positions.size());
@@ -39,7 +40,7 @@ std::string payload_of(const RecordedText& text) {
     put(out, position.parent.size());
     put(out, position.token.size());
     RecordedPosition::columns(
-        position, position.parent.size(), position.token.size(),
+        position, position.parent.size(), position.token.size(), true,
         [&](const auto& column, std::size_t count) { put(out, column.data(), count); });
   }
   return out;
@@ -104,11 +105,13 @@ void check(const BlockReader& in, const RecordedPosition& p, std::int64_t vocab_
     in.require(std::ranges::all_of(*tokens, [&](TokenId t) { return t >= 0 && t < vocab_size; }),
                "a token outside the vocabulary");
   }
+  in.require(std::ranges::all_of(p.origin, [](Origin o) { return o <= Origin::lookup; }),
+             "an origin that there is not");
   std::vector<char> seen;
   for (std::int32_t node = 0; node < p.nodes(); ++node) {
     const std::size_t first = p.first_entry[node];
     const auto entries = static_cast<std::size_t>(p.entries(node));
-    in.require(p.entries(node) <= 3 * most_top_k, "too many entries");
+    in.require(p.entries(node) <= 4 * most_top_k, "too many entries");
     require_order(in, std::span(p.settled_rank).subspan(first, entries), seen);
     require_order(in, std::span(p.sampled_rank).subspan(first, entries), seen);
     for (std::size_t e = 1; e < entries; ++e) {
@@ -119,30 +122,32 @@ void check(const BlockReader& in, const RecordedPosition& p, std::int64_t vocab_
 
 // Makes what is not in the file. `next`: the text's token at the position.
 void link(const BlockReader& in, RecordedPosition& p, TokenId next) {
-  std::vector<std::uint16_t> leads_to(p.token.size(), ChildTable::no_node);  // by entry
+  p.leads_to.assign(p.token.size(), ChildTable::no_node);
   for (std::int32_t node = 1; node < p.nodes(); ++node) {
     const auto parent = static_cast<std::int32_t>(p.parent[node]);
     in.require(parent >= 0 && parent < node && p.parent_entry[node] < p.entries(parent),
                "a node whose parent is not there");
-    std::uint16_t& place = leads_to[p.first_entry[parent] + p.parent_entry[node]];
+    std::uint16_t& place = p.leads_to[p.first_entry[parent] + p.parent_entry[node]];
     in.require(place == ChildTable::no_node, "two nodes in one place");
     place = static_cast<std::uint16_t>(node);
   }
   // Whatever else is recorded of it, the text's own token leads on to the next position.
   const auto of_root = std::span(p.token).first(p.first_entry[1]);
   const auto followed = std::ranges::find(of_root, next);
-  if (followed != of_root.end()) leads_to[followed - of_root.begin()] = 0;
-  p.settled = ChildTable(p.first_entry, p.settled_rank, p.draft, leads_to);
-  p.sampled = ChildTable(p.first_entry, p.sampled_rank, p.draft, leads_to);
+  if (followed != of_root.end()) p.leads_to[followed - of_root.begin()] = 0;
+  p.settled = ChildTable(p.first_entry, p.settled_rank, p.draft, p.leads_to);
+  p.sampled = ChildTable(p.first_entry, p.sampled_rank, p.draft, p.leads_to);
 }
 
-RecordedPosition position_from(BlockReader& in, std::int64_t vocab_size, TokenId next) {
+RecordedPosition position_from(BlockReader& in, std::int64_t vocab_size, bool has_origins,
+                               TokenId next) {
   RecordedPosition p;
   const std::size_t nodes = in.number();
   in.require(nodes >= 1 && nodes <= most_nodes, "too many nodes or none");
   const std::size_t entries = in.number();
-  RecordedPosition::columns(p, nodes, entries,
+  RecordedPosition::columns(p, nodes, entries, has_origins,
                             [&](auto& column, std::size_t count) { in.take(count, column); });
+  p.origin.resize(nodes, Origin::model);
   in.require(p.first_entry[0] == 0 && p.first_entry[nodes] == entries &&
                  std::ranges::is_sorted(p.first_entry),
              "nodes whose entries are not there");
@@ -173,16 +178,18 @@ RecordingHeader header_from(std::string_view text, const std::string& where) {
   return h;
 }
 
-RecordedText text_from(BlockReader in, std::int64_t vocab_size) {
+RecordedText text_from(BlockReader in, std::int64_t vocab_size, bool has_origins) {
   RecordedText text;
   text.prompt = static_cast<std::int32_t>(in.number());
-  text.prompt_tokens = static_cast<std::int32_t>(in.number());
+  const std::uint32_t prompt_tokens = in.number();
+  text.prompt_tokens = static_cast<std::int32_t>(prompt_tokens);
+  if (has_origins) in.take(prompt_tokens, text.prompt_ids);
   in.take(in.number(), text.tokens);
   in.require(text.prompt >= 0 && text.prompt_tokens > 0, "a text without a prompt");
   const std::size_t positions = in.number();
   in.require(positions <= text.tokens.size(), "more positions than tokens");
   for (std::size_t p = 0; p < positions; ++p) {
-    text.positions.push_back(position_from(in, vocab_size, text.tokens[p]));
+    text.positions.push_back(position_from(in, vocab_size, has_origins, text.tokens[p]));
   }
   in.require(in.at_end(), "a text of another length than it says");
   return text;
@@ -192,6 +199,7 @@ RecordedText text_from(BlockReader in, std::int64_t vocab_size) {
 Recording recording_from(std::string_view file, const std::string& where) {
   Recording recording;
   constexpr std::size_t numbers = 3 * sizeof(std::uint64_t);
+  const bool has_origins = !file.starts_with(recording_start_3);
   std::string_view rest = file;
   rest.remove_prefix(recording_start.size());
   bool has_header = false;
@@ -205,7 +213,7 @@ Recording recording_from(std::string_view file, const std::string& where) {
     if (payload.size() < start[0]) break;
     block.require(fnv1a(payload) == start[2], "the block's checksum does not fit it");
     if (has_header) {
-      recording.texts.push_back(text_from(block, recording.header.vocab_size));
+      recording.texts.push_back(text_from(block, recording.header.vocab_size, has_origins));
     } else {
       recording.header = header_from(payload, where);
       has_header = true;
@@ -312,7 +320,9 @@ void RecordingWriter::append(const RecordedText& text) {
 Recording read_recording(const std::filesystem::path& path) {
   const std::string where = name_of_recording(path);
   const std::string file = read_file(path, "recording", largest_recording);
-  if (file.starts_with(recording_start)) return recording_from(file, where);
+  if (file.starts_with(recording_start) || file.starts_with(recording_start_3)) {
+    return recording_from(file, where);
+  }
   const bool old = file.starts_with("coppice-recording ") ||
                    file.starts_with(R"({"format":"coppice-recording")");
   throw_failure(

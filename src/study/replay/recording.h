@@ -11,23 +11,28 @@
 //     (D) and target (T), both processed;
 //   - the target's token there, by argmax or under coupled noise;
 //   - of all other tokens together: D, T, and their overlap, the sum of min(D, T).
+// Entries are, beside these, the tokens that lookup would propose there (drafting/lookup.h).
 // Recorded are the nodes that trees will want: those of largest w, the product of D along the path,
 // and of largest product of acceptance by sibling rank, whichever is larger, on paths that are
-// drawn in one order throughout.
+// drawn in one order throughout; a token that lookup proposes counts as drawn with its chance.
 //
-// The file: the line "coppice-recording 3", then blocks
+// The file: the line "coppice-recording 4", then blocks
 //   u64 bytes of payload   u64 FNV-1a of these 8 bytes   u64 FNV-1a of payload   payload
 // little-endian throughout. The first holds the header: JSON, the members of RecordingHeader. Every
 // other one is a text:
-//   u32 prompt, u32 prompt tokens (BOS included), u32 n, i32 token[n], u32 positions, up to n
+//   u32 prompt, u32 p, i32 prompt_token[p] (BOS included), u32 n, i32 token[n], u32 positions, up
+//   to
+//   n
 // and its positions in order, each
 //   u32 nodes, u32 m, then columns one after the other:
 //   u32 parent[nodes] (node; the root's is 0), u16 parent_entry[nodes] (which of the parent's
-//   entries it is), u32 first_entry[nodes + 1] (offsets into the m entries), i32
+//   entries it is), u8 origin[nodes] (base/types.h: 1 of a token that only lookup proposes), u32
+//   first_entry[nodes + 1] (offsets into the m entries), i32
 //   target_token[nodes], f32 draft_rest[nodes], target_rest[nodes], overlap[nodes], i32 token[m],
 //   f32 draft[m], f32 target[m], u16 settled_rank[m], u16 sampled_rank[m] (65535: not among the
 //   first K)
-// A block cut short at the end is left out.
+// A block cut short at the end is left out. Version 3 has neither prompt_token nor origin: all of
+// its nodes are the model's, and lookup cannot be replayed.
 #pragma once
 
 #include <cstddef>
@@ -97,7 +102,9 @@ struct RecordingHeader {
 inline constexpr std::int32_t most_top_k = 1024, most_nodes = 1025;
 
 /// What a file begins with.
-inline constexpr std::string_view recording_start = "coppice-recording 3\n";
+inline constexpr std::string_view recording_start = "coppice-recording 4\n";
+/// The same of version 3, which is read, too.
+inline constexpr std::string_view recording_start_3 = "coppice-recording 3\n";
 /// A block as it stands in the file.
 std::string recording_block(std::string_view payload);
 
@@ -105,6 +112,7 @@ std::string recording_block(std::string_view payload);
 struct RecordedPosition {
   std::vector<std::uint32_t> parent;
   std::vector<std::uint16_t> parent_entry;
+  std::vector<Origin> origin;
   std::vector<std::uint32_t> first_entry;  ///< [nodes + 1] offsets into the entries
   std::vector<TokenId> target_token;
   std::vector<float> draft_rest, target_rest, overlap;
@@ -113,11 +121,14 @@ struct RecordedPosition {
   std::vector<float> draft, target;
   std::vector<std::uint16_t> settled_rank, sampled_rank;
   // Not in the file, made in reading:
+  std::vector<std::uint16_t> leads_to;  ///< by entry, as ChildTable::Child::node
   ChildTable settled, sampled;
 
-  /// Visits the columns in the file's order: visit(column, length).
-  static void columns(auto& self, std::size_t nodes, std::size_t entries, auto visit) {
+  /// Visits the columns in the file's order: visit(column, length). `has_origins`: of version 4.
+  static void columns(auto& self, std::size_t nodes, std::size_t entries, bool has_origins,
+                      auto visit) {
     visit(self.parent, nodes), visit(self.parent_entry, nodes);
+    if (has_origins) visit(self.origin, nodes);
     visit(self.first_entry, nodes + 1), visit(self.target_token, nodes);
     visit(self.draft_rest, nodes), visit(self.target_rest, nodes), visit(self.overlap, nodes);
     visit(self.token, entries), visit(self.draft, entries), visit(self.target, entries);
@@ -133,7 +144,8 @@ struct RecordedPosition {
 struct RecordedText {
   std::int32_t prompt = 0;
   std::int32_t prompt_tokens = 0;
-  std::vector<TokenId> tokens;  ///< new ones
+  std::vector<TokenId> prompt_ids;  ///< empty in version 3
+  std::vector<TokenId> tokens;      ///< new ones
   std::vector<RecordedPosition> positions;
 
   /// Positions that steps can start at.

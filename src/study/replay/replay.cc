@@ -20,7 +20,14 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
                     " would have made of nodes that are not on record is not known; use the "
                     "policies that coppice has"));
   }
-  if (std::holds_alternative<Plain>(options.speculation)) {
+  check_lookup(options);
+  if (options.lookup == Lookup::engine) {
+    throw_usage(
+        "replay: lookup engine looks in what other texts wrote, which is not recorded; use lookup "
+        "text");
+  }
+  const bool plain = std::holds_alternative<Plain>(options.speculation);
+  if (plain || (!options.use_draft && options.lookup == Lookup::none)) {
     throw_usage("replay: policy none grows no tree; its accepted length is 1");
   }
   return options;
@@ -47,6 +54,12 @@ std::uint64_t scattered(std::uint64_t number) {
 }  // namespace
 
 Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
+  const auto lacks_prompt = [](const RecordedText& text) { return text.prompt_ids.empty(); };
+  if (options.lookup != Lookup::none && std::ranges::any_of(recording.texts, lacks_prompt)) {
+    throw_usage(
+        "replay: lookup needs the tokens of prompts, which recordings of version 3 lack; record "
+        "anew");
+  }
   Setting setting;
   setting.options = settled(options, recording.header);
   setting.draw = drawing_rule(setting.options);
@@ -74,8 +87,9 @@ Replayer::Setting Replayer::setting_of(const Recording& recording, const Generat
                     "; record with --entries ", most, ", or ask for fewer"));
   }
   setting.limits.max_size = size;
+  setting.limits.drafts = setting.options.use_draft;
   // Others give the places of what is not on record to nodes of lower value.
-  setting.fixed_shape = !std::holds_alternative<Dyspec>(asked) &&
+  setting.fixed_shape = setting.options.use_draft && !std::holds_alternative<Dyspec>(asked) &&
                         !std::holds_alternative<DyspecThreshold>(asked) &&
                         !std::holds_alternative<ExpandRerank>(asked);
   return setting;
@@ -90,7 +104,10 @@ Replayer::Replayer(const Recording& recording, Setting setting)
       verifier_(setting_.draw == AcceptanceRule::rejection ? make_rejection_verifier()
                                                            : make_greedy_verifier()),
       draft_(setting_.local_vocab),
-      target_(setting_.local_vocab, draft_) {}
+      target_(setting_.local_vocab, draft_),
+      lookup_(draft_) {
+  if (looks_up()) setting_.limits.proposer = &lookup_;
+}
 
 Replayer::Replayer(const Recording& recording, const GenerateOptions& options)
     : Replayer(recording, setting_of(recording, options)) {}
@@ -104,6 +121,19 @@ void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::u
   const std::int32_t first = tokens_with_prefill(static_cast<std::size_t>(text.prompt_tokens));
   next_.assign(static_cast<std::size_t>(seeds), first);
   trees_print_ = 0;
+  for (std::size_t walk = 0; looks_up() && walk < next_.size(); ++walk) {
+    lookup_.start(text);
+    for (std::int32_t& position = next_[walk]; position < text.length();) {
+      lookup_.follow(position);
+      grow(text, position);
+      note_tree(position);
+      const ReplayedStep step = judge(text, position, first_seed + walk);
+      lookup_.record(tree_, verdict_.path);
+      position += step.accepted_length;
+      visit(first_seed + walk, step);
+    }
+  }
+  if (looks_up()) return;
   for (std::int32_t position = first; position < text.length(); ++position) {
     bool grown = false;
     for (std::size_t walk = 0; walk < next_.size(); ++walk) {
@@ -125,10 +155,13 @@ void Replayer::replay(const RecordedText& text, std::uint64_t first_seed, std::u
 void Replayer::grow(const RecordedText& text, std::int32_t position) {
   // As the engine bounds a step of a text of this length.
   GrowthLimits limits = setting_.limits;
-  limits.max_depth = std::min(text.length() - position - 1,
-                              recording_.header.draft_context - (text.prompt_tokens + position));
+  limits.max_depth = text.length() - position - 1;
+  if (limits.drafts) {
+    limits.max_depth = std::min(limits.max_depth,
+                                recording_.header.draft_context - (text.prompt_tokens + position));
+  }
   tree_.reset(0);
-  draft_.begin(text, position, setting_.draw, has_fixed_shape());
+  draft_.begin(text, position, setting_.draw, has_fixed_shape(), limits.drafts);
   if (limits.max_depth > 0) grow_tree(*policy_, draft_, limits, tree_);
   size_ = tree_.size();
   if (has_fixed_shape() && !draft_.shortfalls().empty()) leave_out_stand_ins();
@@ -167,6 +200,10 @@ ReplayedStep Replayer::judge(const RecordedText& text, std::int32_t position, st
   step.position = position;
   step.accepted_length = static_cast<std::int32_t>(verdict_.path.size()) + 1;
   step.tree_size = size_;
+  const auto looked_up = [&](std::int32_t node) { return tree_.is_certain(node); };
+  step.looked_up = static_cast<std::int32_t>(std::ranges::count(tree_.origin, Origin::lookup));
+  step.looked_up_accepted =
+      static_cast<std::int32_t>(std::ranges::count_if(verdict_.path, looked_up));
   step.draft_passes = draft_.passes();
   step.complete = draft_.shortfalls().empty();
   step.lacks_nodes = draft_.lacks_nodes();

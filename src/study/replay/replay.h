@@ -1,6 +1,7 @@
 // Policies, sizes and acceptance rules judged anew over recorded distributions, without the models.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "base/distributions.h"
 #include "coppice.h"
 #include "drafting/grow.h"
+#include "drafting/lookup.h"
 #include "drafting/policy.h"
 #include "engine/tree_plan.h"
 #include "study/figures/table.h"
@@ -55,16 +57,29 @@ class RecordedDraft final : public TextDraft {
   /// Starts a step at a position of a text, which must outlive the step. `stand_ins`: children
   /// that are not on record are drawn as stand-ins, below which all are, so that a tree whose shape
   /// is fixed gets the size and takes the passes that it would have had. They cannot be judged.
-  void begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw, bool stand_ins);
+  /// `drafts`: false: it draws nothing and takes no passes, but says where nodes are.
+  void begin(const RecordedText& text, std::int32_t position, AcceptanceRule draw, bool stand_ins,
+             bool drafts = true);
   void evaluate(const TokenTree& candidates, std::span<const std::int32_t> nodes) override;
   std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
+  void exclude(std::int32_t node, TokenId token) override { excluded_.push_back({node, token}); }
+  /// Of what is on record.
+  double expected_share(std::int32_t node) override;
 
   RecordedPlace root() const { return {start_, 0}; }
   /// Where the child with this token leads.
   RecordedPlace place_below(RecordedPlace parent, TokenId local_token) const;
   /// Returns the place of an evaluated node, by candidate.
   RecordedPlace place(std::int32_t node) const { return nodes_[node].place; }
+  /// Of any node of the candidate tree.
+  RecordedPlace place_in(const TokenTree& candidates, std::int32_t node) const;
+  /// The vocabulary's token for a node's child that is named `local_token`, -1 for a stand-in; and
+  /// the other way round, -1 where it is not on record.
+  TokenId token_of(RecordedPlace parent, TokenId local_token) const;
+  TokenId local_token(RecordedPlace parent, TokenId token) const;
+  /// Something was wanted below a node that is not on record, or an entry of one that is.
+  void note_shortfall(std::int32_t node);
   bool evaluated(std::int32_t node) const {
     return std::cmp_less(node, nodes_.size()) && nodes_[node].evaluated;
   }
@@ -89,21 +104,25 @@ class RecordedDraft final : public TextDraft {
   struct Node {
     RecordedPlace place;
     std::span<const ChildTable::Child> children;  ///< none where it is not recorded
+    std::size_t drawn = 0;                        ///< of these
     bool evaluated = false;
   };
 
   const ChildTable& children_of(const RecordedPosition& position) const {
     return draw_ == AcceptanceRule::rejection ? position.sampled : position.settled;
   }
-  RecordedPlace led_to(RecordedPlace parent, const ChildTable::Child& child) const;
   bool has_others(std::int32_t node) const;
+  bool is_excluded(std::int32_t node, TokenId token) const {
+    return std::ranges::find(excluded_, std::pair(node, token)) != excluded_.end();
+  }
 
   DistributionTable distributions_;
   const RecordedText* text_ = nullptr;
   std::int32_t start_ = 0;
   AcceptanceRule draw_ = AcceptanceRule::rejection;
-  bool stand_ins_ = false;
-  std::vector<Node> nodes_;  ///< by candidate
+  bool stand_ins_ = false, drafts_ = true;
+  std::vector<Node> nodes_;                                 ///< by candidate
+  std::vector<std::pair<std::int32_t, TokenId>> excluded_;  ///< node and local token
   std::vector<std::int32_t> shortfalls_;
   bool lacks_nodes_ = false, lacks_entries_ = false;
   std::int32_t passes_ = 0;
@@ -132,6 +151,30 @@ class RecordedTarget final : public TargetSource {
   const TokenTree* tree_ = nullptr;
 };
 
+/// What lookup proposes in a replayed text: that of a run, as far as it is on record.
+class RecordedLookup final : public Proposer {
+ public:
+  explicit RecordedLookup(RecordedDraft& draft) : draft_(draft) {}
+  /// Begins a walk over a text, which must outlive it.
+  void start(const RecordedText& text);
+  /// The next step is at this position, no earlier than the last one.
+  void follow(std::int32_t position);
+  void begin() override;
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override;
+  /// Learns from a judged tree.
+  void record(const TokenTree& tree, std::span<const std::int32_t> path);
+
+ private:
+  void name_nodes(const TokenTree& candidates);
+
+  RecordedDraft& draft_;
+  LookupProposer lookup_;
+  std::vector<TokenId> tokens_;  ///< prompt and text
+  std::int32_t prompt_ = 0, length_ = 0;
+  TokenTree named_;  ///< the candidate tree, its tokens those of the vocabulary
+};
+
 // Steps over it.
 
 struct ReplayedStep {
@@ -140,6 +183,7 @@ struct ReplayedStep {
   /// As a run's where the policy's shape is fixed, whatever is on record; else of what could be
   /// grown.
   std::int32_t tree_size = 0;
+  std::int32_t looked_up = 0, looked_up_accepted = 0;  ///< of what could be grown
   std::int32_t draft_passes = 0;
   bool complete = true;        ///< growth asked for nothing that was not recorded
   bool lacks_nodes = false;    ///< it asked for nodes beyond those recorded at a position
@@ -159,6 +203,8 @@ struct ReplayedStep {
 /// drawn from the target's law, but what the next step meets is then independent of what this one
 /// drew. Children are the recorded draws, the same for all settings; judging has fresh noise.
 ///
+/// What lookup proposes is learned along a walk as in a run, so that its walks are made one by one.
+///
 /// Approximate are, beside that, steps that ask for nodes which were not recorded, and the judging
 /// of third and later children (local_vocabulary).
 class Replayer {
@@ -170,7 +216,8 @@ class Replayer {
   /// `options`: policy, its own options, acceptance; of a fixed size, for costs are not recorded.
   /// All that bears on distributions comes from the recording, which must outlive this object.
   /// Throws Error(usage) for what generate() refuses, for automatic sizes, for policy none, and for
-  /// a fixed shape in which a node has more children than were recorded.
+  /// a fixed shape in which a node has more children than were recorded, and for lookup in a
+  /// recording without prompts or in what other texts wrote.
   Replayer(const Recording& recording, const GenerateOptions& options);
   /// One that makes the same steps, for another thread. The tree is not planned anew.
   Replayer(const Replayer& like);
@@ -203,6 +250,7 @@ class Replayer {
     bool fixed_shape;
   };
 
+  bool looks_up() const { return setting_.options.lookup != Lookup::none; }
   static Setting setting_of(const Recording& recording, const GenerateOptions& options);
   Replayer(const Recording& recording, Setting setting);
   void grow(const RecordedText& text, std::int32_t position);
@@ -216,6 +264,7 @@ class Replayer {
   std::unique_ptr<Verifier> verifier_;
   RecordedDraft draft_;
   RecordedTarget target_;
+  RecordedLookup lookup_;
   TokenTree tree_;                      ///< what can be judged of the grown tree
   std::int32_t size_ = 0;               ///< of the grown tree
   TokenTree grown_;                     ///< scratch: with its stand-ins
@@ -238,10 +287,11 @@ struct ReplayRow {
   /// Tokens kept per step, bonus included: a ratio of sums, its interval by bootstrap over prompts.
   /// Recordings ignore end tokens, so that nothing stands behind one.
   Estimate accepted_length;
-  Estimate accepted_share;        ///< accepted draft tokens of all drafted
-  bool fixed_shape = false;       ///< the policy's: the next two are then a run's own
-  double draft_passes = 0.0;      ///< per step; else of what could be grown
-  double tree_size = 0.0;         ///< likewise
+  Estimate accepted_share;    ///< accepted draft tokens of all drafted
+  bool fixed_shape = false;   ///< the policy's: the next two are then a run's own
+  double draft_passes = 0.0;  ///< per step; else of what could be grown
+  double tree_size = 0.0;     ///< likewise
+  double looked_up = 0.0, looked_up_accepted = 0.0;  ///< of these, per step
   double unrecorded_share = 0.0;  ///< of steps whose tree wants nodes that are not on record
   double lacks_nodes_share = 0.0, lacks_entries_share = 0.0;  ///< of these, for want of what
   double short_share = 0.0;       ///< of steps whose accepted path ended at such a place

@@ -21,6 +21,8 @@ enum StepColumn : std::size_t {
   tokens,  ///< kept, bonus included
   drafts,  ///< of these, draft tokens
   drafted,
+  looked_up,
+  looked_up_accepted,
   passes,
   unrecorded,  ///< its tree wants nodes that are not on record
   lacks_nodes,
@@ -37,6 +39,8 @@ void add(const ReplayedStep& step, TextSums& sums) {
                         length,
                         length - 1.0,
                         static_cast<double>(step.tree_size),
+                        static_cast<double>(step.looked_up),
+                        static_cast<double>(step.looked_up_accepted),
                         static_cast<double>(step.draft_passes),
                         step.complete ? 0.0 : 1.0,
                         step.lacks_nodes ? 1.0 : 0.0,
@@ -94,12 +98,12 @@ std::string size_text(const ReplayRow& row) {
 }
 
 /// As studies name it. What a run learns does not replay: these policies grow by plain values.
-std::string name_in_studies(const Speculation& speculation) {
-  if (std::holds_alternative<Dyspec>(speculation)) return policy_name(Policy::dyspec, true);
-  if (std::holds_alternative<DyspecThreshold>(speculation)) {
-    return policy_name(Policy::dyspec_threshold, true);
-  }
-  return name_of(speculation);
+std::string name_in_studies(const GenerateOptions& options) {
+  PolicyOptions named = policy_named(name_of(options.speculation));
+  named.plain_values = takes(named.policy, PolicyOption::plain_values);
+  named.looks_up = options.lookup != Lookup::none;
+  named.drafts = options.use_draft;
+  return policy_name(named);
 }
 
 bool have_same_trees(const ReplayRow& a, const ReplayRow& b) {
@@ -121,7 +125,7 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   const bool greedy = settled.sampling.temperature == 0.0;
   const bool sampled = !greedy && settled.acceptance == Acceptance::rejection;
   ReplayRow row;
-  row.policy = name_in_studies(settled.speculation);
+  row.policy = name_in_studies(settled);
   row.planned_for = planned.planned_for;
   row.acceptance = greedy ? "greedy" : name_of(settled.acceptance);
   row.requested_size = asked_size(settled.speculation);
@@ -139,6 +143,8 @@ ReplayRow replay_all(const Recording& recording, const GenerateOptions& options,
   row.accepted_share = bootstrap(columns[drafts], columns[drafted]);
   row.draft_passes = per_step(passes);
   row.tree_size = per_step(drafted);
+  row.looked_up = per_step(looked_up);
+  row.looked_up_accepted = per_step(looked_up_accepted);
   row.unrecorded_share = per_step(unrecorded);
   row.lacks_nodes_share = per_step(lacks_nodes);
   row.lacks_entries_share = per_step(lacks_entries);
@@ -206,18 +212,19 @@ Table replay_table(const std::vector<ReplayRow>& rows) {
 
 Table replay_csv(const std::vector<ReplayRow>& rows) {
   Table table;
-  add_columns(table,
-              {"policy", "tree_size", "acceptance", "temperature", "steps", "accepted_length",
-               "accepted_length_low", "accepted_length_high", "accepted_share", "draft_passes",
-               "tree_size_mean", "unrecorded_share", "lacks_nodes_share", "lacks_entries_share",
-               "short_share", "planned_for", "same_trees_as"});
+  add_columns(table, {"policy", "tree_size", "acceptance", "temperature", "steps",
+                      "accepted_length", "accepted_length_low", "accepted_length_high",
+                      "accepted_share", "draft_passes", "tree_size_mean", "looked_up",
+                      "looked_up_accepted", "unrecorded_share", "lacks_nodes_share",
+                      "lacks_entries_share", "short_share", "planned_for", "same_trees_as"});
   for (const ReplayRow& row : rows) {
     auto& cells = table.rows.emplace_back(std::vector<std::string>{
         row.policy, size_text(row), row.acceptance, number_text(row.temperature), cat(row.steps)});
     for (const double figure :
          {row.accepted_length.value, row.accepted_length.low, row.accepted_length.high,
-          row.accepted_share.value, row.draft_passes, row.tree_size, row.unrecorded_share,
-          row.lacks_nodes_share, row.lacks_entries_share, row.short_share}) {
+          row.accepted_share.value, row.draft_passes, row.tree_size, row.looked_up,
+          row.looked_up_accepted, row.unrecorded_share, row.lacks_nodes_share,
+          row.lacks_entries_share, row.short_share}) {
       cells.push_back(exact(figure));
     }
     cells.push_back(row.planned_for);

@@ -101,6 +101,8 @@ std::vector<CsvColumn> csv_figures() {
       {"run", [](Summed s) { return s.run; }},
       {"draft_passes_per_step", [](Summed s) { return exact(s.draft_passes); }},
       {"tree_size_mean", [](Summed s) { return exact(s.tree_size); }},
+      {"looked_up_per_step", [](Summed s) { return exact(s.looked_up); }},
+      {"looked_up_accepted_per_step", [](Summed s) { return exact(s.looked_up_accepted()); }},
       {"prefill_seconds", [](Summed s) { return exact(s.seconds.prefill); }}};
   all.insert(all.end(), others.begin(), others.end());
   for (const auto& [name, part] : Components::of_step()) {
@@ -130,19 +132,28 @@ Table summary_table(const std::vector<SummaryRow>& rows) {
 }
 
 Table step_table(const Summary& summary) {
-  return setting_table(summary.rows,
-                       {"tokens", "passes", "draft passes", "tree size", "us", "draft %",
-                        "drawing %", "tree %", "target %", "judging %", "other %"},
-                       [](const SummaryRow& s) {
-                         const double all = s.seconds.decode();
-                         Cells row = {cat(s.tokens), cat(s.steps), fixed(s.draft_passes, 2),
-                                      fixed(s.tree_size, 1),
-                                      fixed(s.microseconds_per_step(all), 0)};
-                         for (const auto& [name, part] : Components::of_step()) {
-                           row.push_back(percent(s.seconds.*part, all));
-                         }
-                         return row;
-                       });
+  const bool look_up =
+      std::ranges::any_of(summary.rows, [](const SummaryRow& row) { return row.cell.looks_up; });
+  Cells names = {"tokens", "passes", "draft passes", "tree size"};
+  if (look_up) names.push_back("looked up");
+  for (const char* name :
+       {"us", "draft %", "drawing %", "tree %", "target %", "judging %", "other %"}) {
+    names.emplace_back(name);
+  }
+  return setting_table(summary.rows, names, [&](const SummaryRow& s) {
+    const double all = s.seconds.decode();
+    Cells row = {cat(s.tokens), cat(s.steps), fixed(s.draft_passes, 2), fixed(s.tree_size, 1)};
+    if (look_up) {
+      row.push_back(s.cell.looks_up
+                        ? cat(fixed(s.looked_up_accepted(), 2), " of ", fixed(s.looked_up, 2))
+                        : "-");
+    }
+    row.push_back(fixed(s.microseconds_per_step(all), 0));
+    for (const auto& [name, part] : Components::of_step()) {
+      row.push_back(percent(s.seconds.*part, all));
+    }
+    return row;
+  });
 }
 
 Table comparison_table(const Summary& summary) {
@@ -289,7 +300,7 @@ std::vector<CaptionedTable> tables_of(const Summary& summary) {
        divergence_table(summary)},
       {"steps",
        "Means per step, and shares of the time after prefill. Tree: the policy's own work and the "
-       "tree's order.",
+       "tree's order. Looked up: accepted of drafted, of the tokens that were looked up.",
        step_table(summary)},
       {"kinds", "Results by kind of prompt.", summary_table(summary.kinds)}};
   std::erase_if(tables, [](const CaptionedTable& one) { return one.table.rows.empty(); });

@@ -77,7 +77,7 @@ class Summariser {
   }
 
   void add_steps(SummaryRow& s, const Row& row) const {
-    std::int64_t passes = 0, drafted = 0;
+    std::int64_t passes = 0, drafted = 0, looked_up = 0;
     DepthCounts depths(prompts_.size());
     for (const Result* result : row.results) {
       const std::size_t prompt = place_of(*result);
@@ -89,6 +89,7 @@ class Summariser {
       s.nodes += result->nodes;
       passes += result->draft_passes;
       drafted += result->drafted();
+      looked_up += result->looked_up;
       for (std::size_t step = 0; step < result->kept.size(); ++step) {
         const auto length = static_cast<std::size_t>(result->kept[step]);
         if (s.lengths.size() <= length) s.lengths.resize(length + 1, 0);
@@ -103,6 +104,7 @@ class Summariser {
     const auto steps = static_cast<double>(std::max<std::int64_t>(s.steps, 1));
     s.draft_passes = static_cast<double>(passes) / steps;
     s.tree_size = static_cast<double>(drafted) / steps;
+    s.looked_up = static_cast<double>(looked_up) / steps;
   }
 
   void add_runs(SummaryRow& s, const Row& row) const {
@@ -174,6 +176,11 @@ bool compares_runs(const SummaryRow& a, const SummaryRow& b) {
 
 double SummaryRow::microseconds_per_step(double seconds_of_part) const {
   return steps > 0 ? 1e6 * seconds_of_part / static_cast<double>(steps) : 0.0;
+}
+
+double SummaryRow::looked_up_accepted() const {
+  return steps > 0 ? static_cast<double>(nodes.looked_up.accepted) / static_cast<double>(steps)
+                   : 0.0;
 }
 
 std::string counted(std::span<const SummaryRow* const> rows) {

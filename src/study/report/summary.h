@@ -49,6 +49,7 @@ struct SummaryRow {
   std::vector<DepthRate> depths;  ///< from depth 1; empty for kinds of prompts
   double draft_passes = 0.0;      ///< per step, the draft's prefill included
   double tree_size = 0.0;         ///< per step
+  double looked_up = 0.0;         ///< of these; how many are accepted says `nodes`
   Components seconds;
   std::int64_t tokens = 0, steps = 0;
   NodeCounts nodes;
@@ -59,6 +60,8 @@ struct SummaryRow {
   std::string run;         ///< places in Summary::runs, from 1: "1, 2"; empty if that is
 
   double microseconds_per_step(double seconds_of_part) const;
+  /// Per step.
+  double looked_up_accepted() const;
 };
 
 struct Summary {

@@ -67,7 +67,8 @@ std::vector<Verdict> verdicts_of(const std::vector<SummaryRow>& rows,
     Places plain, chains, trees;
     for (const std::size_t place : group) {
       const Cell& cell = rows[place].cell;
-      (cell.plain() ? plain : cell.policy == Policy::chain ? chains : trees).push_back(place);
+      const bool is_chain = cell.policy == Policy::chain && !cell.looks_up;
+      (cell.plain() ? plain : is_chain ? chains : trees).push_back(place);
     }
     // A study without trees asks whether a chain pays.
     if (trees.empty()) trees.swap(chains);

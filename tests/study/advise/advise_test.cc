@@ -72,20 +72,21 @@ TinyModel model() {
 
 TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
   const TinyPair useless(model(), 1.0), good(model(), 0.1);
-  const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5);
-  const auto advice_for = [&](const TinyPair& pair) {
+  // Rows that cost much: else looked-up children pay where the draft's do not.
+  const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5), dear_rows = costs(1e-3, 2e-3, 4e-4, 1e-5);
+  const auto advice_for = [](const TinyPair& pair, const CostTable& table) {
     Engine engine = Engine::load(pair.options());
     inside(engine).costs = table;
     return advise(engine, on_costs(engine, table));
   };
-  const Advice no = advice_for(useless);
+  const Advice no = advice_for(useless, dear_rows);
   EXPECT_FALSE(no.pays);
   EXPECT_EQ(no.advised.policy, Policy::none);
   const std::string words = to_text(no, "COMMAND");
   EXPECT_NE(words.find("Speculation is not expected to pay here"), std::string::npos) << words;
   EXPECT_EQ(policy_options(no), "--policy none");
 
-  const Advice yes = advice_for(good);
+  const Advice yes = advice_for(good, table);
   EXPECT_TRUE(yes.pays) << to_text(yes, "COMMAND");
   EXPECT_NE(yes.advised.policy, Policy::none);
   EXPECT_GE(yes.advised.sampled_speedup, least_speedup);
@@ -149,7 +150,8 @@ TEST(Advise, ChecksAreRun) {
   const Advice advice = advise(engine, checked);
   ASSERT_TRUE(advice.check.has_value());
   const std::vector<Candidate>& settings = advice.check->settings;
-  ASSERT_EQ(settings.size(), 4u);  // plain, the best of two policies, automatic
+  // Plain, the best of two policies, automatic: the draft's, beside lookup, and lookup alone.
+  ASSERT_EQ(settings.size(), 6u);
   for (const Candidate& one : settings) {
     EXPECT_GT(one.measured.tokens_per_second(), 0.0);
     EXPECT_GE(one.measured.accepted_length(), 1.0);
@@ -160,8 +162,15 @@ TEST(Advise, ChecksAreRun) {
   EXPECT_EQ(settings[0].measured.accepted_length(), 1.0);
   EXPECT_EQ(settings[0].speedup, 1.0);
   EXPECT_EQ(settings[3].tree_size, 0);
-  EXPECT_NE(settings[1].policy, settings[2].policy);
-  EXPECT_FALSE(settings[3].is_sampled());
+  EXPECT_NE(settings[1].name(), settings[2].name());
+  EXPECT_EQ(settings[3].name(), "dyspec");
+  EXPECT_EQ(settings[4].name(), "dyspec+lookup");
+  EXPECT_EQ(settings[5].name(), "lookup");
+  EXPECT_EQ(settings[3].measured.looked_up, 0.0);
+  EXPECT_GT(settings[5].measured.looked_up, 0.0);
+  EXPECT_EQ(settings[5].measured.drafted, settings[5].measured.looked_up);
+  EXPECT_EQ(settings[5].measured.draft_seconds, 0.0);
+  for (std::size_t s = 3; s < settings.size(); ++s) EXPECT_FALSE(settings[s].is_sampled());
   EXPECT_NE(to_text(advice, "COMMAND").find("Run alternately"), std::string::npos);
   const auto json = nlohmann::json::parse(to_json(advice, "COMMAND"));
   EXPECT_EQ(json["confirmed"], true);
@@ -215,12 +224,39 @@ TEST(Advise, TheVerdictIsWhatRoundsConfirm) {
   EXPECT_NE(better.advised.policy, Policy::none);
 }
 
+// Where looked-up children pay, with the draft or without, the advice says how to ask for them.
+TEST(Advise, LookupIsTriedAndNamed) {
+  const TinyPair pair(model(), 0.1);
+  Engine engine = Engine::load(pair.options());
+  inside(engine).costs = costs(1e-3, 1e-6, 1e-6, 0.0);
+  const auto advice_where = [&](bool drafts) {
+    AdviceRequest asked = on_machine(1.1, 1.1);
+    asked.run = [usual = asked.run, drafts](const GenerateOptions& options, std::size_t prompt) {
+      Trial trial = usual(options, prompt);
+      if (options.lookup == Lookup::text && options.use_draft == drafts) trial.seconds /= 2.0;
+      return trial;
+    };
+    return advise(engine, asked);
+  };
+  const Advice both = advice_where(true), alone = advice_where(false);
+  EXPECT_EQ(both.advised.name(), "dyspec+lookup");
+  EXPECT_EQ(policy_options(both).find("--policy dyspec"), 0u);
+  EXPECT_NE(policy_options(both).find("--lookup text"), std::string::npos);
+  EXPECT_EQ(policy_options(both).find("--draft none"), std::string::npos);
+  EXPECT_EQ(alone.advised.name(), "lookup");
+  EXPECT_NE(policy_options(alone).find("--lookup text --draft none"), std::string::npos);
+  EXPECT_NE(to_text(both, "COMMAND").find("dyspec+lookup"), std::string::npos);
+  const auto json = nlohmann::json::parse(to_json(alone, "COMMAND"));
+  EXPECT_EQ(json["advised"]["policy"], "lookup");
+  EXPECT_EQ(json["advised"]["looked_up"], 0.0) << "this machine tells nothing of it";
+}
+
 TEST(Advise, ANoisyMachineIsNamed) {
   const TinyPair pair(model(), 0.1);
   Engine engine = Engine::load(pair.options());
   inside(engine).costs = costs(1e-3, 1e-6, 1e-6, 0.0);
   // Every setting of the second round takes twice as long: ratios stand, and the noise is told.
-  constexpr std::int64_t runs_of_round = 4 * 2;
+  constexpr std::int64_t runs_of_round = 6 * 2;
   const Advice alike = advise(engine, on_machine(1.3, 1.3, [](std::int64_t run) {
                                 return run / runs_of_round == 1 ? 2.0 : 1.0;
                               }));

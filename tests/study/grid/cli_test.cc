@@ -70,6 +70,23 @@ TEST_F(StudyCommand, PrintsTablesAndWritesAReport) {
                "(top_k: it was 0, now 3; top_p: it was 1.0, now 0.5)");
 }
 
+// What is looked up needs no draft; beside one it does. Tables name and count it.
+TEST_F(StudyCommand, LookupAloneNeedsNoDraft) {
+  const std::string without = " study --device cpu --threads 1 --target '" +
+                              (pair_.path() / "target").string() + "' --draft none --prompts '" +
+                              path("prompts.jsonl") + "' --tree-sizes 4 --max-new-tokens 24 ";
+  const Result r = run(without + "--policies lookup --out '" + path("out") + "'");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_NE(r.out.find("\nlookup"), std::string::npos) << r.out;
+  const std::string steps = testing::bytes_of(path("out") + "/tables/steps.csv");
+  EXPECT_NE(steps.find("looked up"), std::string::npos) << steps;
+  EXPECT_NE(steps.find(" of "), std::string::npos) << steps;
+  const std::string csv = testing::bytes_of(path("out") + "/summary.csv");
+  EXPECT_NE(csv.find(",looked_up_per_step,looked_up_accepted_per_step,"), std::string::npos) << csv;
+  expect_error(without + "--policies lookup,dyspec+lookup --out '" + path("b") + "'", 2,
+               "study needs a draft model; give --draft MODEL, or --policies none,lookup");
+}
+
 // Somebody's pipe or link under a name that a study writes: no wait, nothing written elsewhere.
 TEST_F(StudyCommand, WhatIsNotItsOwnIsRefused) {
   const std::string out = path("out");

@@ -47,6 +47,29 @@ TEST(NodeCounts, CountsWhatTheJudgeLookedAt) {
   EXPECT_FALSE(counts.by_position.contains({1, 2}));
 }
 
+// What was looked up has no draft probability, and takes no rank from the draft's children.
+TEST(NodeCounts, CountsWhatWasLookedUpApart) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add_certain(0, 1, 0, 0.6, 0.6);
+  const std::int32_t b = tree.add(0, 2, 1, 0.5f, 0.3, -1.0f, 0.12f);
+  tree.add_certain(b, 3, 0, 0.2, 0.4);
+  const std::array<std::int32_t, 2> path = {b, b + 1};
+  const AcceptanceCalibration calibration;
+  NodeCounts counts;
+  counts.add(tree, path, false, &calibration);
+  EXPECT_EQ(counts.looked_up.examined, 2);
+  EXPECT_EQ(counts.looked_up.accepted, 1);
+  EXPECT_NEAR(counts.looked_up.estimate, 1.0, 1e-6);
+  EXPECT_EQ(counts.by_draft_prob.size(), 1u);
+  EXPECT_EQ(counts.total().examined, 3);
+  EXPECT_EQ(counts.total().accepted, 2);
+  ASSERT_EQ(counts.by_chance.size(), 1u);
+  EXPECT_NEAR(counts.by_chance.begin()->second.estimate,
+              calibration.child(0, 0.5, static_cast<double>(0.12f)), 1e-9)
+      << "the draft's first child";
+}
+
 // Behind an end token the judge went on: nothing there counts.
 TEST(NodeCounts, NothingBehindAnEndTokenCounts) {
   TokenTree tree;

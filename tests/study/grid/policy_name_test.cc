@@ -24,18 +24,22 @@ using coppice::testing::TinyPair;
 TEST(PolicyName, EveryNameComesBack) {
   const std::vector<std::string> names = study_policy_names();
   for (const char* name :
-       {"none", "dyspec", "dyspec-plain", "dyspec-threshold-plain", "expand-rerank"}) {
+       {"none", "dyspec", "dyspec-plain", "dyspec-threshold-plain", "expand-rerank", "lookup",
+        "dyspec+lookup", "dyspec-plain+lookup", "dyspec-threshold+lookup", "chain+lookup"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
   for (const std::string& name : names) {
     const PolicyOptions o = policy_named(name);
-    EXPECT_EQ(policy_name(o.policy, o.plain_values), name);
-    EXPECT_EQ(o.plain_values, name.ends_with("-plain")) << name;
+    EXPECT_EQ(policy_name(o), name);
+    EXPECT_EQ(o.plain_values, name.find("-plain") != name.npos) << name;
+    EXPECT_EQ(o.looks_up, name.ends_with("lookup")) << name;
+    EXPECT_EQ(o.drafts, name != "lookup") << name;
   }
 }
 
 TEST(PolicyName, OtherNamesAreRefused) {
-  for (const char* name : {"plain", "oracle", "chain-plain", "threes"}) {
+  for (const char* name :
+       {"plain", "oracle", "chain-plain", "threes", "sequoia+lookup", "+lookup"}) {
     try {
       policy_named(name);
       FAIL() << "no error for " << name;
@@ -55,14 +59,16 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
   peaky.logit_scale = 2.0;
   const TinyPair pair(peaky, 0.2);
   GridLists lists;
-  lists.policies = {"dyspec", "dyspec-plain", "dyspec-threshold-plain", "chain"};
+  lists.policies = {"dyspec", "dyspec-plain",  "dyspec-threshold-plain",
+                    "chain",  "dyspec+lookup", "chain+lookup",
+                    "lookup"};
   lists.tree_sizes = {6};
   lists.temperatures = {0.8};
   lists.options.threshold = 0.05;
   StudyRequest request;
   request.prompts_file = "made up";
   for (const TokenId token : {5, 9, 31}) {
-    request.prompts.push_back({"", {}, {1, token, 7}, token});
+    request.prompts.push_back({"", {}, {1, token, 7, 9, 1, token, 7, 9, 1, token, 7}, token});
   }
   const std::vector<PromptName> names = names_of(request.prompts);
   request.shared.max_new_tokens = 40;
@@ -77,8 +83,11 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
       {"dyspec", Dyspec{6}},
       {"dyspec-plain", Dyspec{6, true}},
       {"dyspec-threshold-plain", DyspecThreshold{0.05, 6, true}},
-      {"chain", Chain{6}}};
-  ASSERT_EQ(summary.rows.size(), 5u);
+      {"chain", Chain{6}},
+      {"dyspec+lookup", Dyspec{6}},
+      {"chain+lookup", Chain{6}},
+      {"lookup", Dyspec{6}}};
+  ASSERT_EQ(summary.rows.size(), 8u);
   for (std::size_t r = 1; r < summary.rows.size(); ++r) {
     const std::string& name = lists.policies[r - 1];
     GenerateOptions options;
@@ -86,7 +95,9 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     options.sampling.temperature = 0.8;
     options.max_new_tokens = 40;
     options.ignore_eos = true;
-    double good = 0.0, steps = 0.0, trees = 0.0;
+    options.lookup = name.ends_with("lookup") ? Lookup::text : Lookup::none;
+    options.use_draft = name != "lookup";
+    double good = 0.0, steps = 0.0, trees = 0.0, looked = 0.0, found = 0.0, passes = 0.0;
     for (std::size_t p = 0; p < request.prompts.size(); ++p) {
       options.stream = stream_of(names[p].id);
       const Statistics s = engine.generate(request.prompts[p].tokens, options).statistics;
@@ -94,12 +105,28 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
       good += s.accepted_length * n;
       steps += n;
       trees += s.tree_size_mean * n;
+      looked += static_cast<double>(s.looked_up);
+      found += static_cast<double>(s.looked_up_accepted);
+      passes += static_cast<double>(s.draft_passes);
     }
     const SummaryRow& row = summary.rows[r];
     EXPECT_EQ(row.cell.name(), name);
     EXPECT_NEAR(row.accepted_length.value, good / steps, 1e-9) << name;
     EXPECT_NEAR(row.tree_size, trees / steps, 1e-9) << name;
     EXPECT_GT(row.accepted_length.value, 1.0) << name;
+    EXPECT_NEAR(row.looked_up, looked / steps, 1e-9) << name;
+    EXPECT_NEAR(row.looked_up_accepted(), found / steps, 1e-9) << name;
+    if (!name.ends_with("lookup")) {
+      EXPECT_EQ(looked, 0.0) << name;
+    } else if (name != "dyspec+lookup") {  // whose draft may be worth more
+      EXPECT_GT(looked, 0.0) << name;
+    }
+    EXPECT_EQ(passes > 0.0, name != "lookup") << name;
+    EXPECT_NEAR(row.acceptance_rate.value,
+                static_cast<double>(row.nodes.total().accepted) /
+                    static_cast<double>(row.nodes.total().examined),
+                1e-9)
+        << name;
     length[name] = row.accepted_length.value;
   }
   EXPECT_NE(length["dyspec"], length["dyspec-plain"]) << "both grew the same trees";
@@ -116,6 +143,8 @@ TEST(PolicyName, PoliciesAreStudiedByName) {
     EXPECT_EQ(table.rows[r][0], name);
     EXPECT_NE(page.find(">" + name + "</td>"), std::string::npos) << name;
     for (const char* figure : {"accepted_length", "speedup", "acceptance_by_draft_probability"}) {
+      if (name == "lookup" && std::string(figure).ends_with("probability"))
+        continue;  // it has none
       const std::string svg =
           testing::bytes_of(figures / (std::string(figure) + "_t0.8_rejection.svg"));
       EXPECT_NE(svg.find(">" + name + "<"), std::string::npos) << figure << " lacks " << name;

@@ -79,7 +79,7 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   };
   EXPECT_NE(error("{\"format\": 4}").find("format 4"), std::string::npos);
   EXPECT_NE(error("{\"format\": 4}").find("another folder"), std::string::npos);
-  EXPECT_NE(error("{\"format\": 7}").find("\"fixed\" is missing"), std::string::npos);
+  EXPECT_NE(error("{\"format\": 8}").find("\"fixed\" is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
 }
 

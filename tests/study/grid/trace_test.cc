@@ -19,7 +19,7 @@ using study::Fate;
 using study::TracedText;
 using study::TraceWriter;
 
-const std::vector<TokenId> prompt = {1, 17, 40, 3, 22};
+const std::vector<TokenId> prompt = {1, 17, 40, 3, 22, 1, 17, 40, 3, 22, 1, 17, 40};
 
 class TraceFile : public ::testing::Test {
  protected:
@@ -28,7 +28,8 @@ class TraceFile : public ::testing::Test {
   GenerateOptions options(Acceptance acceptance) const {
     GenerateOptions options;
     options.max_new_tokens = 20;
-    options.speculation = Dyspec{9};
+    options.speculation = Dyspec{9, true};
+    options.lookup = Lookup::text;
     options.sampling.temperature = 0.9;
     options.seed = 5;
     options.ignore_eos = true;
@@ -86,6 +87,7 @@ TEST_F(TraceFile, SaysOfEveryNodeWhatTheStepShowed) {
     std::int32_t parent, depth, rank;
     float draft_prob, value, target_prob;
     Fate fate;
+    Origin origin;
   };
   std::vector<Seen> seen;
   write([&](const StepView& view) {
@@ -97,7 +99,7 @@ TEST_F(TraceFile, SaysOfEveryNodeWhatTheStepShowed) {
                  : view.target.distribution(parent)[static_cast<std::size_t>(view.tree.token[n])];
       seen.push_back({view.tree.token[n], parent, view.tree.depth[n], view.tree.rank[n],
                       view.tree.draft_prob[n], static_cast<float>(view.tree.value[n]), target_prob,
-                      fate_of(view, i)});
+                      fate_of(view, i), view.tree.origin[n]});
     }
   });
   const auto texts = lines();
@@ -107,6 +109,7 @@ TEST_F(TraceFile, SaysOfEveryNodeWhatTheStepShowed) {
   EXPECT_EQ(texts[1]["prompt"], "h");
   std::size_t at = 0;
   std::set<Fate> fates;
+  std::size_t looked_up = 0;
   for (const nlohmann::json& text : texts) {
     const nlohmann::json& nodes = text["nodes"];
     std::int32_t step = -1, node = 0;
@@ -127,11 +130,15 @@ TEST_F(TraceFile, SaysOfEveryNodeWhatTheStepShowed) {
       EXPECT_EQ(nodes["value"][i].get<float>(), one.value);
       EXPECT_EQ(nodes["target_prob"][i].get<float>(), one.target_prob);
       EXPECT_EQ(nodes["fate"][i].get<Fate>(), one.fate);
+      EXPECT_EQ(nodes["origin"][i].get<Origin>(), one.origin);
+      looked_up += one.origin == Origin::lookup ? 1 : 0;
       fates.insert(one.fate);
     }
   }
   EXPECT_EQ(at, seen.size());
   EXPECT_EQ(fates.size(), 4u);
+  EXPECT_GT(looked_up, 0u);
+  EXPECT_LT(looked_up, at);
 }
 
 TEST_F(TraceFile, GoesOnBehindItsLastWholeLine) {

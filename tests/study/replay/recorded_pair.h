@@ -1,6 +1,7 @@
 // Recordings of small pairs, for tests of files and replays.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/engine_impl.h"
@@ -48,7 +49,7 @@ inline std::vector<study::ReplayedStep> steps_of(study::Replayer& replayer,
 
 /// One step of a real run.
 struct RealStep {
-  std::int32_t position = 0, accepted_length = 0, tree_size = 0, draft_passes = 0;
+  std::int32_t position = 0, accepted_length = 0, tree_size = 0, draft_passes = 0, looked_up = 0;
 };
 
 /// The steps of a generation from the prompt on.
@@ -57,9 +58,11 @@ inline std::vector<RealStep> real_steps(Engine& engine, const std::vector<TokenI
   std::vector<RealStep> steps;
   inside(engine).observer = [&](const StepView& view) {
     if (!view.is_step()) return;
-    steps.push_back({view.state.length() - static_cast<std::int32_t>(prompt.size()),
-                     static_cast<std::int32_t>(view.verdict.path.size()) + 1, view.tree.size(),
-                     static_cast<std::int32_t>(view.draft_passes)});
+    steps.push_back(
+        {view.state.length() - static_cast<std::int32_t>(prompt.size()),
+         static_cast<std::int32_t>(view.verdict.path.size()) + 1, view.tree.size(),
+         static_cast<std::int32_t>(view.draft_passes),
+         static_cast<std::int32_t>(std::ranges::count(view.tree.origin, Origin::lookup))});
   };
   engine.generate(prompt, options);
   inside(engine).observer = {};

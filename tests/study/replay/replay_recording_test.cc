@@ -19,6 +19,7 @@ using study::Recording;
 void expect_equal(const RecordedPosition& a, const RecordedPosition& b) {
   EXPECT_EQ(a.parent, b.parent);
   EXPECT_EQ(a.parent_entry, b.parent_entry);
+  EXPECT_EQ(a.origin, b.origin);
   EXPECT_EQ(a.first_entry, b.first_entry);
   EXPECT_EQ(a.target_token, b.target_token);
   EXPECT_EQ(a.draft_rest, b.draft_rest);
@@ -45,6 +46,31 @@ std::size_t body_of(const std::string& bytes) {
   std::uint64_t header = 0;
   std::memcpy(&header, bytes.data() + study::recording_start.size(), sizeof header);
   return study::recording_start.size() + 3 * sizeof header + header;
+}
+
+// A text as version 3 had it: without the prompt's tokens, and nodes without origins.
+std::string payload_of_version_3(const RecordedText& text) {
+  std::string payload;
+  const auto put = [&](const auto* values, std::size_t count) {
+    payload.append(reinterpret_cast<const char*>(values), count * sizeof *values);
+  };
+  const auto number = [&](std::size_t value) {
+    const auto narrow = static_cast<std::uint32_t>(value);
+    put(&narrow, 1);
+  };
+  number(static_cast<std::size_t>(text.prompt));
+  number(static_cast<std::size_t>(text.prompt_tokens));
+  number(text.tokens.size());
+  put(text.tokens.data(), text.tokens.size());
+  number(text.positions.size());
+  for (const RecordedPosition& p : text.positions) {
+    number(p.parent.size());
+    number(p.token.size());
+    RecordedPosition::columns(
+        p, p.parent.size(), p.token.size(), false,
+        [&](const auto& column, std::size_t count) { put(column.data(), count); });
+  }
+  return payload;
 }
 
 class RecordingFile : public ::testing::Test {
@@ -90,6 +116,7 @@ TEST_F(RecordingFile, ComesBackAsItWent) {
     const RecordedText &a = read.texts[t], &b = recording_.texts[t];
     EXPECT_EQ(a.prompt, static_cast<std::int32_t>(t));
     EXPECT_EQ(a.prompt_tokens, 5);
+    EXPECT_EQ(a.prompt_ids, tiny_prompts(2)[t]);
     EXPECT_EQ(a.tokens, b.tokens);
     ASSERT_EQ(a.length(), 2);
     for (std::size_t p = 0; p < 2; ++p) {
@@ -98,6 +125,55 @@ TEST_F(RecordingFile, ComesBackAsItWent) {
       EXPECT_EQ(a.positions[p].target_token[0], a.tokens[p]);
     }
   }
+}
+
+TEST_F(RecordingFile, AnOlderOneIsAllTheModels) {
+  write();
+  const std::string bytes = bytes_of(file());
+  std::string old(study::recording_start_3);
+  old += bytes.substr(old.size(), body_of(bytes) - old.size());
+  for (const RecordedText& text : recording_.texts) {
+    old += study::recording_block(payload_of_version_3(text));
+  }
+  write_file(file("old"), old);
+  const Recording read = study::read_recording(file("old"));
+  ASSERT_EQ(read.texts.size(), 2u);
+  for (std::size_t t = 0; t < 2; ++t) {
+    EXPECT_TRUE(read.texts[t].prompt_ids.empty());
+    EXPECT_EQ(read.texts[t].prompt_tokens, 5);
+    ASSERT_EQ(read.texts[t].length(), 2);
+    for (std::size_t p = 0; p < 2; ++p) {
+      RecordedPosition expected = recording_.texts[t].positions[p];
+      expected.origin.assign(expected.origin.size(), Origin::model);
+      expect_equal(read.texts[t].positions[p], expected);
+    }
+  }
+}
+
+// A text that repeats itself has nodes that only lookup proposes, and names them.
+TEST_F(RecordingFile, KnowsWhatWasLookedUp) {
+  Engine engine = Engine::load(pair_.options());
+  study::RecordOptions options;
+  options.generate.max_new_tokens = 2;
+  options.nodes = 8;
+  options.top_k = 2;
+  std::vector<TokenId> prompt = {1};
+  for (TokenId i = 0; i < 24; ++i) prompt.push_back(5 + i % 6);
+  const Recording recording = through_file(record_all(engine, options, {prompt}));
+  const RecordedPosition& first = recording.texts[0].positions[0];
+  // What followed 10 is 5.
+  const auto of_root = std::span(first.token).first(first.first_entry[1]);
+  EXPECT_NE(std::ranges::find(of_root, TokenId{5}), of_root.end());
+  std::int64_t looked_up = 0;
+  for (std::int32_t node = 1; node < first.nodes(); ++node) {
+    const std::size_t entry = first.first_entry[first.parent[node]] + first.parent_entry[node];
+    const bool drawn =
+        first.settled_rank[entry] != study::no_rank || first.sampled_rank[entry] != study::no_rank;
+    EXPECT_EQ(first.origin[node] == Origin::lookup, !drawn) << node;
+    looked_up += drawn ? 0 : 1;
+  }
+  EXPECT_GT(looked_up, 0);
+  EXPECT_EQ(first.origin[0], Origin::model);
 }
 
 TEST_F(RecordingFile, RowsSumToOne) {

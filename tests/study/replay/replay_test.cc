@@ -41,8 +41,30 @@ std::vector<GenerateOptions> settings() {
   return all;
 }
 
+// The same with looked-up children, beside the draft's and alone.
+std::vector<GenerateOptions> looking_up() {
+  std::vector<GenerateOptions> all;
+  for (const Speculation& speculation :
+       std::vector<Speculation>{Dyspec{3, true}, Dyspec{12, true}, Dyspec{40, true},
+                                DyspecThreshold{0.06, 20, true}, Chain{1}, Chain{5}}) {
+    for (const bool drafts : {true, false}) {
+      GenerateOptions& options = all.emplace_back();
+      options.speculation = speculation;
+      options.max_new_tokens = text_length;
+      options.ignore_eos = true;
+      options.lookup = Lookup::text;
+      options.use_draft = drafts;
+    }
+  }
+  // Without the draft nothing is learned of it.
+  all.push_back(all.back());
+  all.back().speculation = Dyspec{8};
+  return all;
+}
+
 std::string name_of(const GenerateOptions& options) {
-  return cat(coppice::name_of(options.speculation), " ", asked_size(options.speculation),
+  return cat(coppice::name_of(options.speculation), options.lookup == Lookup::text ? "+lookup" : "",
+             options.use_draft ? "" : " without draft", " ", asked_size(options.speculation),
              " temperature ", options.sampling.temperature, " ",
              coppice::name_of(options.acceptance));
 }
@@ -78,6 +100,7 @@ class Replay : public ::testing::Test {
 };
 
 struct Comparison {
+  std::int64_t looked_up = 0, accepted = 0;  ///< tokens that were looked up
   std::int64_t steps = 0;
   std::int64_t complete = 0;   ///< whose growth found all that it asked for
   std::int64_t differing = 0;  ///< of these, other ones than the run's
@@ -85,9 +108,10 @@ struct Comparison {
 
 // Compares the steps of settings whose text no judging decides with those of real runs.
 Comparison compare_steps(Engine& engine, const Recording& recording,
-                         const std::vector<std::vector<TokenId>>& prompts, double temperature) {
+                         const std::vector<std::vector<TokenId>>& prompts, double temperature,
+                         const std::vector<GenerateOptions>& all = settings()) {
   Comparison result;
-  for (GenerateOptions options : settings()) {
+  for (GenerateOptions options : all) {
     options.sampling.temperature = temperature;
     options.acceptance = Acceptance::coupled;
     options.seed = recording.header.seed;
@@ -100,13 +124,16 @@ Comparison compare_steps(Engine& engine, const Recording& recording,
       }
       for (const ReplayedStep& step : steps_of(replayer, recording.texts[p], 99)) {
         ++result.steps;
+        result.looked_up += step.looked_up;
+        result.accepted += step.looked_up_accepted;
         const auto found = real.find(step.position);
         // What is not on record may lead a walk elsewhere.
         if (!step.complete || found == real.end()) continue;
         const RealStep& run = found->second;
         ++result.complete;
         const bool same = run.accepted_length == step.accepted_length &&
-                          run.tree_size == step.tree_size && run.draft_passes == step.draft_passes;
+                          run.tree_size == step.tree_size &&
+                          run.draft_passes == step.draft_passes && run.looked_up == step.looked_up;
         result.differing += same ? 0 : 1;
       }
     }
@@ -130,6 +157,39 @@ TEST_F(Replay, MakesTheVeryStepsOfGreedyAndCoupledRuns) {
     EXPECT_GT(found.complete, found.steps * 3 / 4);
     std::cout << "temperature " << temperature << ": " << found.complete << " of " << found.steps
               << " steps complete\n";
+  }
+}
+
+// Texts that say the same again and again are looked up in, and what lookup has learned by a step
+// is what it had learned by then in the run.
+TEST_F(Replay, MakesTheVeryStepsOfRunsThatLookUp) {
+  EngineOptions engine_options = pair_.options();
+  engine_options.max_tree_size = 511;
+  Engine engine = Engine::load(engine_options);
+  std::vector<std::vector<TokenId>> prompts;
+  for (const TokenId token : {5, 9}) {
+    std::vector<TokenId> prompt = {1};
+    for (TokenId i = 0; i < 60; ++i) prompt.push_back(token + 7 * i % 20);
+    prompts.push_back(prompt);
+  }
+  for (const double temperature : {0.0, 0.5}) {
+    const Recording recording =
+        through_file(record_all(engine, record_options(temperature, 512, 96), prompts));
+    const Comparison found = compare_steps(engine, recording, prompts, temperature, looking_up());
+    EXPECT_EQ(found.differing, 0) << temperature;
+    EXPECT_GT(found.steps, 200);
+    EXPECT_GT(found.complete, found.steps * 2 / 3);
+    EXPECT_GT(found.accepted, 20) << temperature;
+    EXPECT_GT(found.looked_up, found.accepted);
+    std::cout << "temperature " << temperature << ": " << found.complete << " of " << found.steps
+              << " steps complete, " << found.accepted << " of " << found.looked_up
+              << " looked-up tokens accepted\n";
+    // The comparison is able to fail: of prompts that repeat nothing.
+    Recording other = recording;
+    for (RecordedText& text : other.texts) {
+      for (std::size_t i = 0; i < 41; ++i) text.prompt_ids[i] = static_cast<TokenId>(40 + i);
+    }
+    EXPECT_GT(compare_steps(engine, other, prompts, temperature, looking_up()).differing, 10);
   }
 }
 
@@ -452,6 +512,24 @@ TEST_F(Replay, RefusesWhatItCannotJudge) {
             }).find("bias"),
             std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.speculation = Dyspec{2000}; }), "");
+  EXPECT_EQ(refusal([](auto& o) { o.lookup = Lookup::text; }), "");
+  EXPECT_NE(refusal([](auto& o) { o.use_draft = false; }).find("grows no tree"), std::string::npos);
+  EXPECT_NE(refusal([](auto& o) { o.lookup = Lookup::engine; }).find("use lookup text"),
+            std::string::npos);
+  EXPECT_NE(refusal([](auto& o) {
+              o.lookup = Lookup::text;
+              o.speculation = Sequoia{4};
+            }).find("the draft's children alone"),
+            std::string::npos);
+  Recording without_prompts = recording;
+  without_prompts.texts[0].prompt_ids.clear();
+  GenerateOptions looks_up;
+  looks_up.speculation = Dyspec{4};
+  EXPECT_EQ(error_of([&] { Replayer(without_prompts, looks_up); }), "");
+  looks_up.lookup = Lookup::text;
+  EXPECT_NE(error_of([&] { Replayer(without_prompts, looks_up); }, ErrorKind::usage)
+                .find("recordings of version 3 lack; record anew"),
+            std::string::npos);
 }
 
 TEST(ReplayTable, ShareOfNothingDraftedIsNoNumber) {

@@ -88,6 +88,23 @@ TEST(StudyTables, AutoIsWhatCostsChoose) {
   EXPECT_EQ(at(summary_table(given.rows), 3, "tree"), "20");
 }
 
+// Where something looks up, each row that does has the accepted of the drafted, by step.
+TEST(StudyTables, LookedUpTokensAreCounted) {
+  Summary summary = sample();
+  const auto has_column = [&] {
+    return std::ranges::any_of(step_table(summary).columns,
+                               [](const auto& column) { return column.name == "looked up"; });
+  };
+  EXPECT_FALSE(has_column());
+  summary.rows[2].cell.looks_up = true;
+  summary.rows[2].looked_up = 4.0;
+  summary.rows[2].nodes.looked_up = {25, 20, 16.0};
+  ASSERT_TRUE(has_column());
+  EXPECT_EQ(at(step_table(summary), 2, "policy"), "dyspec+lookup");
+  EXPECT_EQ(at(step_table(summary), 2, "looked up"), "2.00 of 4.00");
+  EXPECT_EQ(at(step_table(summary), 1, "looked up"), "-");
+}
+
 TEST(StudyTables, PairsAreSignedAndAdjusted) {
   const Table table = comparison_table(sample());
   EXPECT_EQ(at(table, 0, "first"), "dyspec 16");
