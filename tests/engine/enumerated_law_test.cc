@@ -52,7 +52,7 @@ class ThreeLetters : public TinyPair {
   }
 };
 
-GenerateOptions sampled(std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+GenerateOptions sampled(std::int32_t tokens, Speculation speculation = Dyspec{},
                         std::uint64_t stream = 0) {
   GenerateOptions options;
   options.max_new_tokens = tokens;
@@ -340,7 +340,7 @@ TEST_F(EnumeratedLaw, TextsSideBySide) {
 // Children that come from no distribution: beside the draft's, and alone.
 TEST_F(EnumeratedLaw, LookedUp) {
   EnumeratedEngine engine(pair_.options());
-  const auto looked_up = [](std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+  const auto looked_up = [](std::int32_t tokens, Speculation speculation = Dyspec{},
                             Lookup lookup = Lookup::text, std::uint64_t stream = 0) {
     GenerateOptions options = sampled(tokens, std::move(speculation), stream);
     options.lookup = lookup;
