@@ -541,7 +541,7 @@ class CountsOfShortPaths final : public Verifier {
       const TokenTree& tree_;
       TargetRows& rows_;
       LogitsScratch scratch_;
-      std::vector<float> probs_;
+      std::vector<float> probs_ = std::vector<float>(letters);
     } rows(*this, tree, dynamic_cast<TargetRows&>(target));
     rule_->judge(tree, rows, draft, key, verdict);
   }
