@@ -208,8 +208,8 @@ struct PassLimits {
   bool streams_weights = false;
 };
 
-/// How attention's work is divided. Devices run `flatten` in a way of their own; the others are
-/// there to be compared with it, and AttentionPlan (kernels/attention_plan.h) says what they are.
+/// How attention's work is divided. Devices run `flatten` in a way of their own; the CPU runs the
+/// others, too, for comparison, and AttentionPlan (kernels/attention_plan.h) says what they are.
 enum class AttentionDivision { flatten, node, node_chunk, subtree };
 
 /// Rows of one pass, of one text or of several, in host memory. They need not outlive Pass::begin.

@@ -60,6 +60,15 @@ void OtherDraft::judge(const TokenTree& tree, TargetSource& target, const Distri
   verifier_->judge(tree, target, other, key, verdict);
 }
 
+void rotate_by_index(const PassRows& rows) {
+  for (const PassRows::Text& text : rows.texts) {
+    for (std::int32_t r = 0; r < text.nodes(); ++r) {
+      rows.positions[static_cast<std::size_t>(text.first + text.prefill + r)] =
+          text.state->length() - 1 + r;
+    }
+  }
+}
+
 std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault) {
   return make_faulty_rejection_verifier(fault, PhiloxDecisions());
 }

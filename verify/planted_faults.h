@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "verify/target_runner.h"
 #include "verify/verifier.h"
 
 namespace coppice {
@@ -21,5 +22,8 @@ enum class JudgingFault {
 
 /// make_rejection_verifier() with a fault.
 std::unique_ptr<Verifier> make_faulty_rejection_verifier(JudgingFault fault);
+
+/// Rotates a tree's rows by their place in the batch, not by their depth.
+void rotate_by_index(const PassRows& rows);
 
 }  // namespace coppice

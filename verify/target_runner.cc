@@ -26,18 +26,9 @@ std::span<const float> TargetRows::logits(std::int32_t node) {
   return runner_.downloaded_;
 }
 
-// The node, but for the planted fault.
-std::int32_t TargetRows::counted_to(std::int32_t node) const {
-  if (runner_.fault_ != PassFault::counts_of_short_paths) return node;
-  while (tree_->depth[static_cast<std::size_t>(node)] > 8) {
-    node = tree_->parent[static_cast<std::size_t>(node)];
-  }
-  return node;
-}
-
 // With minus infinity for tokens that may not follow.
 std::span<const float> TargetRows::ruled_logits(std::int32_t node) {
-  const auto mask = tree_->mask(runner_.fault_ == PassFault::rules_of_root ? 0 : node);
+  const auto mask = tree_->mask(node);
   return masked_logits(logits(node), mask.get(), runner_.scratch_);
 }
 
@@ -51,7 +42,7 @@ std::span<const float> TargetRows::distribution_at(std::int32_t node,
   if (params.repetition_penalty == 1.0 || penalised_) {
     process_logits(ruled_logits(node), params, nullptr, runner_.scratch_, probs);
   } else {
-    const PathCounts path(state_->counts, *tree_, counted_to(node));
+    const PathCounts path(state_->counts, *tree_, node);
     process_logits(ruled_logits(node), params, &state_->counts, runner_.scratch_, probs);
   }
   return probs;
@@ -61,7 +52,7 @@ TokenId TargetRows::argmax(std::int32_t node) {
   if (params_.repetition_penalty == 1.0 || penalised_) {
     return argmax_logits(ruled_logits(node), params_, nullptr);
   }
-  const PathCounts path(state_->counts, *tree_, counted_to(node));
+  const PathCounts path(state_->counts, *tree_, node);
   return argmax_logits(ruled_logits(node), params_, &state_->counts);
 }
 
@@ -136,7 +127,6 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   positions_.clear();
   logit_rows_.clear();
   layout_.begin(PassLayout::Of::target);
-  layout_.interval_too_long = fault_ == PassFault::shared_by_neighbour;
   for (std::size_t t = 0; t < count_; ++t) {
     const SequenceState& state = *texts_[t].state_;
     layout_.add(state.base, state.target_slots.all(), texts_[t].slots_.size(), state.base.length());
@@ -151,7 +141,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
     text.own_segment_ = segments_.size() - 1;
     queue(text);
   }
-  if (fault_ != PassFault::none) plant_neighbours();
+  if (change_) change_(pass_rows());
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
   PassEpilogue* const epilogue = prepare ? prepare(*this) : nullptr;
   for (std::size_t t = 0; t < count_; ++t) {
@@ -183,10 +173,8 @@ void TargetRunner::queue(TargetRows& text) {
   const std::int32_t rows = text.slots_.size();
   write_slots_.insert(write_slots_.end(), slots.begin(), slots.end());
   for (std::int32_t row = 0; row < text.prefill_rows_; ++row) {
-    const std::int32_t from = fault_ == PassFault::prefill_rows_ahead ? std::max(0, row - 1) : row;
-    const std::int32_t end = fault_ == PassFault::prefill_rows_hidden ? text.prefill_rows_ : rows;
     const std::int32_t position = text.positions_[static_cast<std::size_t>(row)];
-    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + from, first + end,
+    segments_.push_back({slots.subspan(static_cast<std::size_t>(row), 1), first + row, first + rows,
                          false, position});
     tokens_.push_back(state.tokens[static_cast<std::size_t>(position)]);
     positions_.push_back(position);
@@ -203,32 +191,19 @@ void TargetRunner::queue(TargetRows& text) {
                          first + row + text.order_.subtree_rows[static_cast<std::size_t>(r)], false,
                          position});
     tokens_.push_back(tree.token[node]);
-    positions_.push_back(fault_ == PassFault::rope_by_index ? state.length() - 1 + r : position);
-    logit_rows_.push_back(first + (fault_ == PassFault::logits_by_batch ? r : row));
+    positions_.push_back(position);
+    logit_rows_.push_back(first + row);
   }
 }
 
-// What a text takes from the one whose rows follow.
-void TargetRunner::plant_neighbours() {
-  const std::span<const std::int32_t> order = layout_.order();
-  for (std::size_t t = 0; t + 1 < order.size(); ++t) {
-    TargetRows& text = texts_[static_cast<std::size_t>(order[t])];
-    TargetRows& next = texts_[static_cast<std::size_t>(order[t + 1])];
-    KvSegment &own = segments_[text.own_segment_], &of_next = segments_[next.own_segment_];
-    if (fault_ == PassFault::seen_by_neighbour) ++own.q_end;
-    if (fault_ == PassFault::slots_of_neighbour) std::swap(own.slots, of_next.slots);
-    if (fault_ == PassFault::logits_of_neighbour) {
-      // As far on as there are rows: what no pass wrote could be any token.
-      const auto rows = static_cast<std::int32_t>(logit_rows_.size());
-      const std::int32_t nodes = text.tree_ == nullptr ? 0 : text.tree_->nodes();
-      text.first_logits_ = std::min(next.first_logits_, rows - nodes);
-    }
-    if (fault_ != PassFault::position_of_neighbour) continue;
-    const std::int32_t further = next.state_->length() - text.state_->length();
-    for (std::int32_t row = own.q_begin + text.prefill_rows_; row < own.q_end; ++row) {
-      positions_[static_cast<std::size_t>(row)] += further;
-    }
+PassRows TargetRunner::pass_rows() {
+  PassRows rows{{}, segments_, positions_, logit_rows_};
+  for (const std::int32_t index : layout_.order()) {
+    TargetRows& text = texts_[static_cast<std::size_t>(index)];
+    rows.texts.push_back({text.state_, text.tree_, segments_[text.own_segment_].q_begin,
+                          text.prefill_rows_, &text.first_logits_, text.own_segment_});
   }
+  return rows;
 }
 
 }  // namespace coppice

@@ -17,24 +17,6 @@
 
 namespace coppice {
 
-/// Faults of the target pass, for tests that must notice.
-enum class PassFault {
-  none,
-  rope_by_index,          ///< rows are rotated by their place in the batch, not by their depth
-  prefill_rows_ahead,     ///< a prefill row is seen by the row before it too
-  prefill_rows_hidden,    ///< a prefill row is seen by prefill rows alone, not by root and tree
-  rules_of_root,          ///< what may follow a node is what may follow its root
-  counts_of_short_paths,  ///< of a path's tokens, penalties know the first eight
-  logits_by_batch,  ///< logits are taken from rows counted from the text's first, of a prefill or
-                    ///< not
-  // These show where a pass has several texts:
-  seen_by_neighbour,      ///< what a text has from before, by the next text's first row too
-  shared_by_neighbour,    ///< what several texts share, by the first row behind theirs too
-  slots_of_neighbour,     ///< the next text's are read
-  position_of_neighbour,  ///< the next text's length says where the root is
-  logits_of_neighbour,    ///< the next text's are judged
-};
-
 class TargetRunner;
 
 /// What one text has in a pass of the target.
@@ -48,6 +30,8 @@ class TargetRows final : public TargetSource {
   std::int32_t prefill_rows() const { return prefill_rows_; }
   /// Place of the tree's first row among the pass's logits.
   std::int32_t first_logits() const { return first_logits_; }
+  SequenceState& state() const { return *state_; }
+  const SamplingParams& params() const { return params_; }
 
   // By node; the spans are valid until the next call, of any text:
   std::span<const float> distribution(std::int32_t node) override;
@@ -61,7 +45,6 @@ class TargetRows final : public TargetSource {
 
  private:
   friend class TargetRunner;
-  std::int32_t counted_to(std::int32_t node) const;
   std::span<const float> ruled_logits(std::int32_t node);
 
   TargetRunner& runner_;
@@ -75,6 +58,24 @@ class TargetRows final : public TargetSource {
   KvSlots slots_;                        ///< by row, prefill rows first
   std::vector<std::int32_t> positions_;  ///< likewise
 };
+
+/// The rows of a pass that is about to be computed.
+struct PassRows {
+  /// A text, in the order of rows.
+  struct Text {
+    const SequenceState* state;
+    const TokenTree* tree;        ///< or null
+    std::int32_t first, prefill;  ///< its first row, and how many before the tree's
+    std::int32_t* first_logits;
+    std::size_t own_segment;  ///< of `segments`; its rows' follow, one each
+    std::int32_t nodes() const { return tree == nullptr ? 0 : tree->nodes(); }
+    std::int32_t end() const { return first + prefill + nodes(); }
+  };
+  std::vector<Text> texts;
+  std::vector<KvSegment>& segments;
+  std::vector<std::int32_t>&positions, &logit_rows;
+};
+using ChangePass = std::function<void(const PassRows&)>;
 
 /// Prefills texts and judges trees over them. A pass has the rows of one text or of several, text
 /// after text, side by side those that share (models/kv/pass_layout.h): root and tree in
@@ -145,8 +146,9 @@ class TargetRunner {
   /// How later passes divide their attention.
   void divide(AttentionDivision division) { division_ = division; }
 
-  /// Makes every later pass wrong, for tests that must fail.
-  void plant(PassFault fault) { fault_ = fault; }
+  /// Has `change` called with the rows of every later pass, which it may make wrong: planted
+  /// faults.
+  void change_passes(ChangePass change) { change_ = std::move(change); }
 
   std::int32_t free_slots() const { return pool_.free_slots(); }
   /// Returns the time of putting the last pass's trees in depth-first order.
@@ -166,13 +168,13 @@ class TargetRunner {
   bool extend(SequenceState& state, std::int32_t end);
   bool take_slots(TargetRows& text);
   void queue(TargetRows& text);
-  void plant_neighbours();
+  PassRows pass_rows();
   void end();
 
   Model& model_;
   KvPool& pool_;
   PrefixPass prefix_;
-  PassFault fault_ = PassFault::none;
+  ChangePass change_;
   std::deque<TargetRows> texts_;  ///< keep their memory; a pass has the first `count_`
   std::size_t count_ = 0;
   const float* logits_ = nullptr;

@@ -80,6 +80,21 @@ class ListedItem {
   const std::int32_t first_query_;
 };
 
+/// Partial results whose numbers stand in a list: of query q, all[begins[q] .. begins[q + 1]).
+struct ListedPartials {
+  const std::int32_t* numbers;
+  std::int32_t count, heads, head;
+
+  __device__ static ListedPartials of(std::int32_t pair, std::int32_t heads,
+                                      const std::int32_t* begins, const std::int32_t* all) {
+    const std::int32_t begin = begins[pair / heads];
+    return {all + begin, begins[pair / heads + 1] - begin, heads, pair % heads};
+  }
+  __device__ std::int64_t at(std::int32_t i) const {
+    return std::int64_t{numbers[i]} * heads + head;
+  }
+};
+
 template <int warps>
 using Tiles = flatten::SharedTiles<flatten::Variant<item_head_dim, warps>, ListedItem::SeenBy>;
 
@@ -97,7 +112,7 @@ __global__ void __launch_bounds__(flatten::join_threads) join_items(Arguments ar
   const ItemView& view = arguments.view;
   const std::int32_t heads = arguments.heads();
   flatten::join_pairs<item_head_dim>(arguments, view.rows, [&](std::int32_t pair) {
-    return flatten::ListedPartials::of(pair, heads, view.partials_begin, view.partials);
+    return ListedPartials::of(pair, heads, view.partials_begin, view.partials);
   });
 }
 

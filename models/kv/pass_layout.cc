@@ -124,8 +124,7 @@ void PassLayout::lay(std::size_t begin, std::size_t end, std::size_t depth, std:
       if (listed) {
         const Text& last = texts_[to_size(order_[past - 1])];
         if (text.runs_end == 0) text.runs_begin = runs_.size();
-        const std::int32_t too_long = interval_too_long && past < order_.size() ? 1 : 0;
-        begin_run(text.first_row, last.first_row + last.rows + too_long);
+        begin_run(text.first_row, last.first_row + last.rows);
         for (std::size_t d = pending; d <= depth; ++d) {
           add_slots(slots_of(*node(first, d)), node(first, d)->begin);
         }

@@ -51,9 +51,6 @@ class PassLayout {
   std::int64_t tokens() const { return tokens_; }
   std::int64_t tokens_by_text() const { return tokens_by_text_; }
 
-  // Planted fault.
-  bool interval_too_long = false;  ///< what texts share is seen by the row after them, too
-
  private:
   struct Text {
     const CacheRef* base;

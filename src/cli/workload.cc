@@ -233,6 +233,18 @@ void describe(Engine& engine, WorkloadFigures& figures) {
   figures.kv_dtype = name_of(access.device().kv_dtype());
 }
 
+/// Has the engine divide its attention by the plan where its device can, else by its own.
+void divide(Engine& engine, workload::Plan plan, WorkloadFigures& figures) {
+  EngineAccess access(engine);
+  if (division_of(plan) != AttentionDivision::flatten && !access.device().shares_host_memory()) {
+    tell(cat("a GPU divides its attention by its own plan, flatten; the groups of ", name_of(plan),
+             " are counted alone"));
+    plan = workload::Plan::flatten;
+  }
+  access.divide(division_of(plan));
+  figures.engine_plan = plan;
+}
+
 po::options_description workload_options() {
   po::options_description d("Workload");
   d.add_options()(
@@ -257,11 +269,12 @@ po::options_description workload_options() {
       "plan",
       po::value<std::string>()->default_value("flatten")->value_name(any_of(workload::all_plans)),
       "few-shot, reasoning: whose groups of KV are counted, and by which the engine divides its "
-      "attention; flatten is its own plan, and radix the same with what branches share read once "
-      "for each")("warm-up",
-                  "replay the first tree once before, in no figure: on a GPU an engine's first "
-                  "passes of a kind "
-                  "are recorded, and products of many rows timed")(
+      "attention on a CPU; flatten is its own plan and a GPU's only one, and radix the same with "
+      "what branches share read once for each")(
+      "warm-up",
+      "replay the first tree once before, in no figure: on a GPU an engine's first "
+      "passes of a kind "
+      "are recorded, and products of many rows timed")(
       "count-only", "count what the workload reads; load no model");
   return d;
 }
@@ -311,7 +324,7 @@ int replay_workload(const po::variables_map& values, const std::string& kind) {
     Engine engine = Engine::load(engine_request);
     loading.clear();
     EngineAccess(engine).read_by_text(by_text);
-    if (figures.plan) EngineAccess(engine).divide(division_of(*figures.plan));
+    if (figures.plan) divide(engine, *figures.plan, figures);
     describe(engine, figures);
     replay_all(engine, job, options, values.count("warm-up") != 0, figures);
   }

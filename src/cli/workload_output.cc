@@ -133,6 +133,7 @@ std::string workload_json(const WorkloadFigures& f) {
                       {"dtype", f.dtype},
                       {"kv_dtype", f.kv_dtype}};
     if (f.plan) {
+      json["engine"]["plan"] = name_of(f.engine_plan);
       json["engine"]["kv_tokens_read_by_text"] = p.read_by_text;
       json["engine"]["kv_tokens_read_by_tree"] = p.read_by_tree;
     }

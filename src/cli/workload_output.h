@@ -27,6 +27,7 @@ struct WorkloadFigures {
   bool sharing = true;
   double kv_bytes = 0.0;  ///< of a token, in the target
   std::string device, dtype, kv_dtype;
+  workload::Plan engine_plan = workload::Plan::flatten;  ///< that its attention ran by
 };
 
 /// A line of the text, empty of texts without a draft.

@@ -68,7 +68,9 @@ EngineAccess::VerifierMaker EngineAccess::judge_by(VerifierMaker maker) {
   return std::exchange(impl_.other_verifier, std::move(maker));
 }
 
-void EngineAccess::plant(PassFault fault) { impl_.target_runner->plant(fault); }
+void EngineAccess::change_passes(ChangePass change) {
+  impl_.target_runner->change_passes(std::move(change));
+}
 void EngineAccess::plant(DrawingFault fault) { impl_.draft_runner->plant(fault); }
 void EngineAccess::plant(DeviceFault fault) { impl_.sampler->plant(fault); }
 void EngineAccess::plant(EngineFault fault) { impl_.fault = fault; }

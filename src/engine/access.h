@@ -90,7 +90,7 @@ class EngineAccess {
   /// Judges by another rule than the options say, on the host; an empty maker: as they say.
   /// Returns the former one.
   VerifierMaker judge_by(VerifierMaker maker);
-  void plant(PassFault fault);
+  void change_passes(ChangePass change);
   void plant(DrawingFault fault);  ///< for engines with a draft
   void plant(DeviceFault fault);   ///< for devices that judge
   void plant(EngineFault fault);

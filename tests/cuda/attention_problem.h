@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -205,16 +204,6 @@ struct AttentionProblem {
     return all;
   }
 
-  /// Prefix before tail, by a list.
-  ItemList list(AttentionDivision division) const {
-    std::vector<VisibleKv> all;
-    for (const KvSlot slot : prefix) all.push_back({slot, 0, c.rows});
-    all.insert(all.end(), tail.begin(), tail.end());
-    ItemList result;
-    result.assign(segments_of(all), c.rows, c.group, division);
-    return result;
-  }
-
   struct Plan {
     AttentionLaunch launch;
     cuda::PassScalars scalars;
@@ -316,25 +305,6 @@ class DeviceAttention {
     ranges_.upload(plan.ranges);
     row_tiles_.upload(plan.row_tiles);
   }
-  /// Runs by a list from now on.
-  void set_list(const ItemList& list) {
-    launch_ = {AttentionKernel::listed, {list.tile_rows(), 0}};
-    std::vector<std::byte> bytes(list.bytes());
-    list.write(bytes.data());
-    list_ = std::make_unique<GuardedArray<std::byte>>(bytes);
-    const auto partials = static_cast<std::size_t>(list.partials() * problem_.shape.heads);
-    partial_lse_ = std::make_unique<GuardedArray<float>>(partials);
-    partial_out_ = std::make_unique<GuardedArray<float>>(partials * problem_.dim());
-  }
-  /// A fault: the list's last item is its first one again.
-  void spoil_list() {
-    std::vector<std::byte> bytes = list_->download();
-    std::byte* const first = bytes.data() + sizeof(ItemListHead);
-    const auto items =
-        static_cast<std::size_t>(reinterpret_cast<ItemListHead*>(bytes.data())->items);
-    std::memcpy(first + (items - 1) * sizeof(ListedItem), first, sizeof(ListedItem));
-    list_->upload(bytes);
-  }
   void set_rule(const AttentionRule& rule) { rule_ = rule; }
   void set_positions(const std::vector<std::int32_t>& positions) { positions_.upload(positions); }
   void set_tail(const std::vector<VisibleKv>& tail) { tail_.upload(tail); }
@@ -353,7 +323,6 @@ class DeviceAttention {
     view.positions = positions_.data();
     view.prefix_slots = prefix_.data();
     view.tail = tail_.data();
-    view.list = list_ == nullptr ? nullptr : reinterpret_cast<const ItemListHead*>(list_->data());
     cuda::tree_attention(
         launch_, view, problem_.c.padded_rows, q_.data(), problem_.q_stride, problem_.shape, rule_,
         problem_.layout, keys_.data(), values_.data(), problem_.layer, out_.data(),
@@ -416,7 +385,6 @@ class DeviceAttention {
   std::unique_ptr<GuardedArray<float>> partial_lse_, partial_out_;
   GuardedArray<std::uint32_t> tickets_;
   GuardedArray<std::uint16_t> out_;
-  std::unique_ptr<GuardedArray<std::byte>> list_;
 };
 
 /// Error of one (query, head) as a multiple of what the arithmetic allows: correct is at most 1.

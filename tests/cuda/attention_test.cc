@@ -365,37 +365,6 @@ TEST_F(CudaAttention, HalvesLeaveTilesOut) {
   EXPECT_GE(left_out.more, 100);
 }
 
-// DeFT's other divisions, off a list; and a list that has one item twice and another not at all.
-TEST_F(CudaAttention, OtherDivisions) {
-  const std::vector<AttentionCase> cases = {
-      {.head_dim = 64, .kv_heads = 3, .group = 1, .rows = 1},
-      {.kv_heads = 2, .group = 1, .prefix = 700, .rows = 13, .reach = 3},
-      {.kv_heads = 2, .group = 4, .prefix = 4000, .rows = 70},
-      {.head_dim = 64, .kv_heads = 2, .group = 7, .prefix = 100, .rows = 40, .reach = 1},
-      {.kv_heads = 2, .group = 4, .prefix = 300, .rows = 11, .branch_tokens = 400},
-      {.kv_heads = 2, .group = 4, .prefix = 9000, .rows = 65, .texts = 32, .shared = 1300},
-      {.head_dim = 64, .kv_heads = 4, .group = 1, .prefix = 640, .rows = 20, .texts = 7}};
-  for (const AttentionCase& c : cases) {
-    const AttentionProblem problem(c, 5);
-    const ResidentBlocks blocks = prepare_attention(c.head_dim);
-    DeviceAttention device(problem, blocks);
-    for (const auto division :
-         {AttentionDivision::node, AttentionDivision::node_chunk, AttentionDivision::subtree}) {
-      const ItemList list = problem.list(division);
-      device.set_list(list);
-      const auto out = device.run(stream_);
-      ASSERT_LE(worst_error(problem, out), 1.0)
-          << c.rows << " rows, " << c.texts << " texts, division " << static_cast<int>(division);
-      ASSERT_EQ(out, device.run({.narrow = 3, .wide = 5}, stream_));
-    }
-    const ItemList list = problem.list(AttentionDivision::node_chunk);
-    if (list.items().size() == 1) continue;
-    device.set_list(list);
-    device.spoil_list();
-    ASSERT_FALSE(worst_error(problem, device.run(stream_)) <= 1.0);
-  }
-}
-
 TEST_F(CudaAttention, ANeighboursTokensAreNoticed) {
   for (const ResidentBlocks& blocks : kernels(64)) {
     const AttentionProblem problem(

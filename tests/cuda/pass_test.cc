@@ -132,45 +132,25 @@ TEST_F(CudaPassInputs, ArriveInRecordedPassesToo) { run(40, 250, true, true); }
 TEST_F(CudaPassInputs, OfLongTextsArriveInParts) { run(3, 2800, true, false); }
 TEST_F(CudaPassInputs, BehindAPrefixArriveInParts) { run(40, 250, true, true, 300); }
 
-// Lists grow with passes, in recorded ones too, and are gone with the next pass that asks for none.
-TEST_F(CudaPassInputs, ListItemsOfOtherDivisions) {
-  const PassLimits limits{64, 64, 4000, {8, 2, 64}};
+TEST_F(CudaPassInputs, OtherDivisionsAreRefused) {
+  const PassLimits limits{4, 4, 64, {4, 4, 64}};
   Transfers transfers(stream_);
   CudaPass pass(limits, prepare_attention(limits.attention.head_dim), allocate, transfers, stream_,
                 true, preparations_, timing_);
-  testing::GrowingTexts growing(12, 250, 7);
-  std::vector<std::int32_t> zeros;
-  for (int step = 0; step < 40; ++step) {
-    growing.step();
-    zeros.assign(static_cast<std::size_t>(growing.rows()), 0);
-    PassInputs inputs;
-    inputs.tokens = inputs.positions = inputs.write_slots = zeros;
-    inputs.segments = growing.segments();
-    inputs.division = step % 5 == 4   ? AttentionDivision::flatten
-                      : step % 2 == 0 ? AttentionDivision::node
-                                      : AttentionDivision::subtree;
-    pass.begin(inputs);
-    const std::function<void()> nothing = [] {};
-    pass.run({}, nothing);
-    check(cudaStreamSynchronize(stream_), "the pass");
-    const bool listed = pass.window(0).launch.kernel == AttentionKernel::listed;
-    ASSERT_EQ(listed, inputs.division != AttentionDivision::flatten);
-    if (!listed) continue;
-    ItemList list;
-    list.assign(inputs.segments, growing.rows(), 4, inputs.division);
-    std::vector<std::byte> expected(list.bytes()), read(list.bytes());
-    list.write(expected.data());
-    check(cudaMemcpy(read.data(), pass.view().list, read.size(), cudaMemcpyDeviceToHost),
-          "reading a list");
-    ASSERT_EQ(read, expected) << "step " << step;
-  }
+  const std::vector<std::int32_t> zero(1);
+  const std::vector<KvSlot> slot = {0};
+  const std::vector<KvSegment> segments = {{slot, 0, 1, false, 0}};
   PassInputs inputs;
-  inputs.tokens = inputs.positions = inputs.write_slots = zeros;
-  inputs.segments = growing.segments();
-  inputs.division = AttentionDivision::node;
-  CudaPass other({64, 64, 4000, {8, 2, 32}}, prepare_attention(32), allocate, transfers, stream_,
-                 true, preparations_, timing_);
-  EXPECT_THROW(other.begin(inputs), Error);
+  inputs.tokens = inputs.positions = zero;
+  inputs.write_slots = slot;
+  inputs.segments = segments;
+  for (const auto division :
+       {AttentionDivision::node, AttentionDivision::node_chunk, AttentionDivision::subtree}) {
+    inputs.division = division;
+    EXPECT_THROW(pass.begin(inputs), Error);
+  }
+  inputs.division = AttentionDivision::flatten;
+  pass.begin(inputs);
 }
 
 // A pass that is used often has its products timed, once, and is recorded again.

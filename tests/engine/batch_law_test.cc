@@ -15,6 +15,7 @@
 #include "engine/batch.h"
 #include "engine/law_prices.h"
 #include "engine/sampled_law.h"
+#include "reference/pass_faults.h"
 #include "reference/random_tokens.h"
 #include "reference/sanitized.h"
 
@@ -423,10 +424,10 @@ TEST_F(BatchLawPlanted, FaultsOfSharedPassesAreNoticed) {
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::logits_of_neighbour}) {
     if (access.judges_on_device() && fault == PassFault::logits_of_neighbour) continue;
-    access.plant(fault);
+    access.change_passes(faulty_passes(fault));
     EXPECT_GT(misfits(first_three(engine, requests)), 0u) << static_cast<int>(fault);
   }
-  access.plant(PassFault::none);
+  access.change_passes({});
   if (access.judges_on_device()) {
     for (const DeviceFault fault :
          {DeviceFault::neighbours_parameters, DeviceFault::neighbours_counts}) {

@@ -15,6 +15,7 @@
 #include "engine/access.h"
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
+#include "reference/pass_faults.h"
 
 namespace coppice::testing {
 namespace {
@@ -413,10 +414,10 @@ TEST(BatchPlanted, WhatATextTakesFromItsNeighbourIsNoticed) {
   EXPECT_EQ(differing(), 0);
   for (const PassFault fault : {PassFault::seen_by_neighbour, PassFault::slots_of_neighbour,
                                 PassFault::position_of_neighbour, PassFault::logits_of_neighbour}) {
-    access.plant(fault);
+    access.change_passes(faulty_passes(fault));
     EXPECT_GT(differing(), 0) << static_cast<int>(fault);
   }
-  access.plant(PassFault::none);
+  access.change_passes({});
   access.judge_by([] { return std::make_unique<WalksOn>(); });
   EXPECT_GT(differing(), 0) << "a verdict that walks into the next tree";
   access.judge_by([] { return make_greedy_verifier(); });

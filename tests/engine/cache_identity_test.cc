@@ -19,6 +19,7 @@
 #include "engine/endless_pair.h"
 #include "engine/near_tie.h"
 #include "engine/sequence_impl.h"
+#include "reference/pass_faults.h"
 #include "reference/sanitized.h"
 
 namespace coppice::testing {
@@ -191,7 +192,7 @@ class Author {
 };
 
 // Does all of it again where nothing is shared and nobody speculates, a text at a time.
-void compare(const std::vector<Deed>& deeds, Engine& plain, Totals& totals) {
+void compare_deeds(const std::vector<Deed>& deeds, Engine& plain, Totals& totals) {
   std::map<std::size_t, std::optional<Sequence>> alone;  // empty: it has differed
   for (const Deed& deed : deeds) {
     std::optional<Sequence>& text = alone[deed.text];
@@ -279,7 +280,7 @@ class CacheIdentity : public ::testing::TestWithParam<CacheCase> {
     Totals totals;
     for (const auto& author : all) {
       totals.prefixes += author->prefixes;
-      compare(author->deeds, *plain_, totals);
+      compare_deeds(author->deeds, *plain_, totals);
     }
     return totals;
   }
@@ -336,11 +337,11 @@ TEST_P(CacheIdentity, FaultsAreNoticed) {
     EngineAccess access(engine);
     for (const PassFault fault : {PassFault::shared_by_neighbour, PassFault::rope_by_index,
                                   PassFault::position_of_neighbour}) {
-      access.plant(fault);
+      access.change_passes(faulty_passes(fault));
       EXPECT_GT(write(engine, 1, 20).wrong, 0) << static_cast<int>(fault);
       engine.drop_cache();
     }
-    access.plant(PassFault::none);
+    access.change_passes({});
     EXPECT_EQ(write(engine, 1, 20).wrong, 0);
   }
   Engine engine = Engine::load(load_);

@@ -23,7 +23,7 @@ const char* const cat_schema = R"({"type": "object", "properties": {
   "required": ["name", "age"], "additionalProperties": false})";
 
 GenerateOptions constrained(const Constraint& constraint, double temperature,
-                            coppice::Speculation speculation = Dyspec{}) {
+                            Speculation speculation = Dyspec{}) {
   GenerateOptions options;
   options.max_new_tokens = 96;
   options.seed = 11;
@@ -90,9 +90,9 @@ TEST(ConstrainedText, IsThatOfPlainDecoding) {
     plain.acceptance = Acceptance::coupled;
     const Generation expected = engine.generate(tale_prompt, plain);
     std::int64_t looked_up = 0;
-    for (const coppice::Speculation& speculation : std::vector<coppice::Speculation>{
-             Dyspec{}, Dyspec{12}, DyspecThreshold{0.1, 16}, Chain{}, Chain{4}, Sequoia{8, 0, {}},
-             SpecInfer{8}, ExpandRerank{8}}) {
+    for (const Speculation& speculation :
+         std::vector<Speculation>{Dyspec{}, Dyspec{12}, DyspecThreshold{0.1, 16}, Chain{}, Chain{4},
+                                  Sequoia{8, 0, {}}, SpecInfer{8}, ExpandRerank{8}}) {
       GenerateOptions options = plain;
       options.speculation = speculation;
       const Generation found = engine.generate(tale_prompt, options);

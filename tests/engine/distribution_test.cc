@@ -12,6 +12,7 @@
 #include "engine/law_prices.h"
 #include "engine/pair.h"
 #include "engine/sampled_law.h"
+#include "reference/pass_faults.h"
 #include "verify/planted_faults.h"
 
 namespace coppice::testing {
@@ -133,11 +134,11 @@ TEST(EngineDistributionPlanted, FaultsOfFreshPromptsAreCaught) {
   options.sampling.temperature = 1.0;
   options.acceptance = coupled;
   options.speculation = Dyspec{8};
-  target.plant(PassFault::logits_by_batch);
+  target.change_passes(faulty_passes(PassFault::logits_by_batch));
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "logits of the prompt's first row").fits);
-  target.plant(PassFault::prefill_rows_hidden);
+  target.change_passes(faulty_passes(PassFault::prefill_rows_hidden));
   EXPECT_FALSE(fit_of_fresh(engine, pair, options, "the root does not see the prompt").fits);
-  target.plant(PassFault::none);
+  target.change_passes({});
 }
 
 // The same check must notice these.
@@ -179,7 +180,7 @@ TEST(EngineDistributionPlanted, RopeByIndexBreaksTheLaw) {
   options.speculation = Dyspec{8};
   options.sampling.temperature = 1.0;
   for (const PassFault fault : {PassFault::none, PassFault::rope_by_index}) {
-    inside(engine).target_runner->plant(fault);
+    inside(engine).target_runner->change_passes(faulty_passes(fault));
     const Fit result = fit_of_three(engine, pair.path() / "target", options);
     std::cout << result.text() << "\n";
     EXPECT_EQ(result.fits, fault == PassFault::none) << result.text();
@@ -213,9 +214,9 @@ TEST(EngineDistributionPlanted, RopeByIndexIsSeenInTheLogProbabilities) {
   };
   constexpr double rounding = 1e-4;  // exact_logits.h
   EXPECT_LT(largest_difference(), rounding);
-  inside(engine).target_runner->plant(PassFault::rope_by_index);
+  inside(engine).target_runner->change_passes(faulty_passes(PassFault::rope_by_index));
   EXPECT_GT(largest_difference(), 10.0 * rounding);
-  inside(engine).target_runner->plant(PassFault::none);
+  inside(engine).target_runner->change_passes({});
 }
 
 }  // namespace

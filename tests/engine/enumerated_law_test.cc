@@ -52,7 +52,7 @@ class ThreeLetters : public TinyPair {
   }
 };
 
-GenerateOptions sampled(std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+GenerateOptions sampled(std::int32_t tokens, Speculation speculation = Dyspec{},
                         std::uint64_t stream = 0) {
   GenerateOptions options;
   options.max_new_tokens = tokens;
@@ -340,7 +340,7 @@ TEST_F(EnumeratedLaw, TextsSideBySide) {
 // Children that come from no distribution: beside the draft's, and alone.
 TEST_F(EnumeratedLaw, LookedUp) {
   EnumeratedEngine engine(pair_.options());
-  const auto looked_up = [](std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+  const auto looked_up = [](std::int32_t tokens, Speculation speculation = Dyspec{},
                             Lookup lookup = Lookup::text, std::uint64_t stream = 0) {
     GenerateOptions options = sampled(tokens, std::move(speculation), stream);
     options.lookup = lookup;
@@ -404,11 +404,34 @@ Program ruled(Program program, std::size_t each, std::size_t first = 0) {
   return program;
 }
 
+// All nodes have the root's distribution, and its mask.
+class JudgedAsTheRoot final : public Verifier {
+ public:
+  explicit JudgedAsTheRoot(std::unique_ptr<Verifier> rule) : rule_(std::move(rule)) {}
+  std::string name() const override { return rule_->name(); }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    class OfRoot final : public TargetSource {
+     public:
+      explicit OfRoot(TargetSource& whole) : whole_(whole) {}
+      std::span<const float> distribution(std::int32_t) override { return whole_.distribution(0); }
+      TokenId argmax(std::int32_t) override { return whole_.argmax(0); }
+
+     private:
+      TargetSource& whole_;
+    } of_root(target);
+    rule_->judge(tree, of_root, draft, key, verdict);
+  }
+
+ private:
+  std::unique_ptr<Verifier> rule_;
+};
+
 TEST_F(EnumeratedLaw, UnderAConstraint) {
   const std::string pairs = "(ab|ba|c[ac])*";
   EnumeratedEngine engine(pair_.options());
   const Constraint rules = Constraint::regex(engine.engine(), pairs);
-  const auto ruled_options = [&](std::int32_t tokens, coppice::Speculation speculation = Dyspec{},
+  const auto ruled_options = [&](std::int32_t tokens, Speculation speculation = Dyspec{},
                                  std::uint64_t stream = 0) {
     GenerateOptions options = sampled(tokens, std::move(speculation), stream);
     options.constraint = rules;
@@ -453,10 +476,12 @@ TEST_F(EnumeratedLaw, UnderAConstraint) {
                  "the target's own law");
   // A token that may not follow never becomes text.
   EnumeratedEngine faulty(pair_.options());
-  inside(faulty.engine()).target_runner->plant(PassFault::rules_of_root);
-  GenerateOptions masked_as_root = sampled(4, Dyspec{3});
-  masked_as_root.constraint = Constraint::regex(faulty.engine(), pairs);
-  EXPECT_THROW(faulty.error(ruled(one_text("masked as the root", masked_as_root), 4)), Error);
+  faulty.judge_by([](const EnumeratedDecisions& decide) {
+    return std::make_unique<JudgedAsTheRoot>(enumerated_rejection(decide));
+  });
+  GenerateOptions as_root = sampled(4, Dyspec{3});
+  as_root.constraint = Constraint::regex(faulty.engine(), pairs);
+  EXPECT_THROW(faulty.error(ruled(one_text("judged as the root", as_root), 4)), Error);
 }
 
 TEST_F(EnumeratedLaw, ShortMemory) {

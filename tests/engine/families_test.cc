@@ -45,8 +45,8 @@ TEST_P(Families, TextsEqualThoseOfPlainDecoding) {
       options.seed = seed;
       options.speculation = Plain{};
       const Generation plain = engine.generate(prompt, options);
-      for (const coppice::Speculation& speculation :
-           std::vector<coppice::Speculation>{Dyspec{12}, Chain{4}, SpecInferWidths{{3, 2, 1}}}) {
+      for (const Speculation& speculation :
+           std::vector<Speculation>{Dyspec{12}, Chain{4}, SpecInferWidths{{3, 2, 1}}}) {
         options.speculation = speculation;
         const Generation fast = engine.generate(prompt, options);
         accepted += fast.statistics.accepted_length / 18.0;

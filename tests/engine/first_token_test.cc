@@ -12,6 +12,7 @@
 #include "engine/exact_logits.h"
 #include "engine/pair.h"
 #include "reference/all_trees.h"
+#include "reference/pass_faults.h"
 
 namespace coppice::testing {
 namespace {
@@ -158,10 +159,10 @@ TEST_F(PrefillRows, FaultsAreNoticed) {
   for (const PassFault fault : {PassFault::none, PassFault::prefill_rows_ahead,
                                 PassFault::prefill_rows_hidden, PassFault::logits_by_batch}) {
     SequenceState state = text_with(prompt, 3);
-    runner_->plant(fault);
+    runner_->change_passes(faulty_passes(fault));
     const auto pass = runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{});
     ASSERT_TRUE(pass);
-    runner_->plant(PassFault::none);
+    runner_->change_passes({});
     const ExactLogits::Comparison found = compare_after(prompt, 0);
     if (fault == PassFault::none) {
       EXPECT_LT(found.error, found.tolerance);
@@ -373,9 +374,9 @@ TEST_F(FirstToken, FaultsChangeTheText) {
       for (std::int32_t seed = 0; seed < 5; ++seed) {
         const std::vector<TokenId> prompt = some_tokens(length, seed);
         const std::vector<TokenId> plain = plain_text(prompt, 0.0);
-        inside(engine_).target_runner->plant(fault);
+        inside(engine_).target_runner->change_passes(faulty_passes(fault));
         changed += engine_.generate(prompt, request(Plain{}, 0.0)).tokens != plain ? 1 : 0;
-        inside(engine_).target_runner->plant(PassFault::none);
+        inside(engine_).target_runner->change_passes({});
       }
     }
     std::cout << "fault " << static_cast<int>(fault) << ": " << changed << " of 20 texts changed\n";

@@ -21,7 +21,7 @@ const char* const repetitive_prompt =
     "Once upon a time there was a little dog named Tim. Tim had a red ball. Once upon a time there "
     "was a little dog named Tim. Tim had a red ball. Once upon a time there was";
 
-GenerateOptions looked_up(coppice::Speculation speculation, Lookup lookup, bool coupled = false) {
+GenerateOptions looked_up(Speculation speculation, Lookup lookup, bool coupled = false) {
   GenerateOptions options;
   options.max_new_tokens = 64;
   options.ignore_eos = true;
@@ -48,7 +48,7 @@ void expect_same(const Generation& found, const Generation& plain, const std::st
   }
 }
 
-const std::vector<coppice::Speculation> takers = {
+const std::vector<Speculation> takers = {
     Dyspec{},          Dyspec{12}, Dyspec{12, true}, DyspecThreshold{0.1, 16},
     DyspecThreshold{}, Chain{},    Chain{6}};
 
@@ -92,7 +92,7 @@ TEST(Lookup, BesideOthersToo) {
     for (int i = 0; i < 6; ++i) {
       Request& request = requests.emplace_back();
       request.prompt = repetitive_prompt + std::string(i % 2 == 0 ? " a" : " a big");
-      request.options = looked_up(i == 5 ? coppice::Speculation{Dyspec{8}} : Dyspec{},
+      request.options = looked_up(i == 5 ? Speculation{Dyspec{8}} : Dyspec{},
                                   i % 3 == 0 ? Lookup::none : Lookup::engine, i % 2 == 0);
       request.options.stream = static_cast<std::uint64_t>(i);
     }
@@ -283,9 +283,9 @@ TEST(Lookup, FixedSizesRepeatThemselves) {
 
 TEST(Lookup, IsRefusedWhereItHasNoPlace) {
   Engine engine = Engine::load(shipped_options());
-  for (const coppice::Speculation& speculation :
-       {coppice::Speculation{StaticTree{{{0}, {1}}}}, coppice::Speculation{SpecInfer{}},
-        coppice::Speculation{Sequoia{8, 0, {}}}, coppice::Speculation{ExpandRerank{8}}}) {
+  for (const Speculation& speculation :
+       {Speculation{StaticTree{{{0}, {1}}}}, Speculation{SpecInfer{}},
+        Speculation{Sequoia{8, 0, {}}}, Speculation{ExpandRerank{8}}}) {
     try {
       engine.generate(repetitive_prompt, looked_up(speculation, Lookup::text));
       ADD_FAILURE() << name_of(speculation);

@@ -27,6 +27,7 @@
 #include "engine/law_prices.h"
 #include "engine/lettered_pair.h"
 #include "engine/sequence_impl.h"
+#include "models/path_counts.h"
 #include "reference/sampling_reference.h"
 #include "reference/sanitized.h"
 #include "reference/statistics.h"
@@ -333,9 +334,9 @@ class Programs {
     GenerateOptions options;
     options.seed = seed_;
     options.max_new_tokens = 1 + static_cast<std::int32_t>(below(24));
-    const std::vector<coppice::Speculation> policies = {
-        Plain{},       Chain{12}, Chain{12}, Dyspec{}, Dyspec{6}, DyspecThreshold{0.1, 8},
-        two_of_each(6)};
+    const std::vector<Speculation> policies = {Plain{},       Chain{12}, Chain{12},
+                                               Dyspec{},      Dyspec{6}, DyspecThreshold{0.1, 8},
+                                               two_of_each(6)};
     options.speculation = policies[below(policies.size())];
     options.acceptance = one_in(2) ? Acceptance::coupled : Acceptance::rejection;
     options.sampling.temperature = std::array{0.0, 0.8, 1.2, 1.6}[below(4)];
@@ -510,6 +511,47 @@ TEST_F(RandomPrograms, FaultsOfStatesAreNoticed) {
   }
 }
 
+// On the host: of a path's tokens, penalties know the first `counted`.
+class CountsOfShortPaths final : public Verifier {
+ public:
+  explicit CountsOfShortPaths(std::int32_t counted) : counted_(counted) {}
+  std::string name() const override { return "counts of short paths"; }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    class Rows final : public TargetSource {
+     public:
+      Rows(const CountsOfShortPaths& rule, const TokenTree& tree, TargetRows& rows)
+          : rule_(rule), tree_(tree), rows_(rows) {}
+      std::span<const float> distribution(std::int32_t node) override {
+        std::int32_t last = node;
+        while (tree_.depth[static_cast<std::size_t>(last)] > rule_.counted_)
+          last = tree_.parent[static_cast<std::size_t>(last)];
+        TokenCounts& counts = rows_.state().counts;
+        const PathCounts path(counts, tree_, last);
+        process_logits(rows_.logits(node), rows_.params(), &counts, scratch_, probs_);
+        return probs_;
+      }
+      TokenId argmax(std::int32_t node) override {
+        const std::span<const float> probs = distribution(node);
+        return static_cast<TokenId>(std::ranges::max_element(probs) - probs.begin());
+      }
+
+     private:
+      const CountsOfShortPaths& rule_;
+      const TokenTree& tree_;
+      TargetRows& rows_;
+      LogitsScratch scratch_;
+      std::vector<float> probs_ = std::vector<float>(letters);
+    } rows(*this, tree, dynamic_cast<TargetRows&>(target));
+    rule_->judge(tree, rows, draft, key, verdict);
+  }
+
+ private:
+  const std::int32_t counted_;
+  NoiseCache noise_{letters};
+  const std::unique_ptr<Verifier> rule_ = make_coupled_verifier(noise_);
+};
+
 // Penalties count the tokens of paths of up to 15 tokens, and none before.
 TEST(LongPaths, ArePenalisedAsTheyGrow) {
   const Alphabet pair(0.05);
@@ -540,7 +582,10 @@ TEST(LongPaths, ArePenalisedAsTheyGrow) {
   };
   EXPECT_EQ(misfits(sanitized ? 20 : 300), "");
   if (on_cuda()) return;  // whose own faults tests/cuda plants
-  EngineAccess(engine).plant(PassFault::counts_of_short_paths);
+  EngineAccess access(engine);
+  access.judge_by([] { return std::make_unique<CountsOfShortPaths>(15); });
+  EXPECT_EQ(misfits(sanitized ? 20 : 300), "");
+  access.judge_by([] { return std::make_unique<CountsOfShortPaths>(8); });
   EXPECT_NE(misfits(sanitized ? 20 : 300), "") << "counts of eight tokens were not noticed";
 }
 

@@ -16,6 +16,7 @@
 #include "engine/step_machine.h"
 #include "reference/backend.h"
 #include "reference/naive_device.h"
+#include "reference/pass_faults.h"
 #include "reference/random_tokens.h"
 #include "verify/target_runner.h"
 #include "verify/tree_judge.h"
@@ -24,6 +25,8 @@ namespace coppice {
 namespace {
 
 using testing::Backend;
+using testing::faulty_passes;
+using testing::PassFault;
 using testing::random_tokens;
 using namespace testing::steps;
 
@@ -62,9 +65,9 @@ class SeveralTexts : public ::testing::TestWithParam<Backend> {
     Difference found;
     for (int step = 0; step < steps; ++step) {
       if (plant) plant(together);
-      machine_->target->plant(fault_);
+      machine_->target->change_passes(faulty_passes(fault_));
       const auto shared = machine_->step(asked_together, pointers(together));
-      machine_->target->plant(PassFault::none);
+      machine_->target->change_passes({});
       if (plant) plant(together);  // takes it back
       for (std::size_t t = 0; t < requests.size(); ++t) {
         const auto own = machine_->step({requests[t]}, {alone[t].get()}).front();

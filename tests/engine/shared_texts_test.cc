@@ -10,12 +10,15 @@
 #include "engine/step_machine.h"
 #include "reference/backend.h"
 #include "reference/naive_device.h"
+#include "reference/pass_faults.h"
 #include "reference/random_tokens.h"
 
 namespace coppice {
 namespace {
 
 using testing::Backend;
+using testing::faulty_passes;
+using testing::PassFault;
 using testing::random_tokens;
 using namespace testing::steps;
 
@@ -62,9 +65,9 @@ class SharedTexts : public ::testing::TestWithParam<Backend> {
     }
     double most = 0.0;
     for (int step = 0; step < steps; ++step) {
-      machine_->target->plant(fault);
+      machine_->target->change_passes(faulty_passes(fault));
       const auto shared = machine_->step(requests, pointers);
-      machine_->target->plant(PassFault::none);
+      machine_->target->change_passes({});
       for (std::size_t t = 0; t < requests.size(); ++t) {
         const StepResult own = machine_->step({requests[t]}, {alone[t].get()}).front();
         for (std::size_t n = 0; n < std::min(own.logits.size(), shared[t].logits.size()); ++n) {

@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "models/model.h"
 #include "reference/all_trees.h"
+#include "reference/pass_faults.h"
 #include "verify/target_runner.h"
 
 namespace coppice::testing {
@@ -111,7 +112,7 @@ TEST_F(Slots, RotationByIndexIsNoticed) {
   SequenceState state(96, *pool_, nullptr);
   for (const TokenId token : prompt) state.append(token);
   ASSERT_TRUE(runner_->prefill(state));
-  runner_->plant(PassFault::rope_by_index);
+  runner_->change_passes(faulty_passes(PassFault::rope_by_index));
   // Node 2 is the root's second child: its row differs from its depth.
   const auto pass = runner_->pass(state, tree_with_parents({-1, 0, 0}), SamplingParams{});
   ASSERT_TRUE(pass);

@@ -72,7 +72,7 @@ class Learning {
 };
 
 /// What is compared.
-struct Speculation {
+struct Compared {
   DraftPolicy& policy;
   Verifier& rule;
   LimitsRule limits;
@@ -155,7 +155,7 @@ class TargetAfter final : public TargetSource {
 /// decisions by `enumeration`, and so is the rule if it decides anything.
 template <typename Drawer>
 LawError law_error(Enumeration& enumeration, ExactPair& pair, Drawer& drawer,
-                   const Speculation& speculation) {
+                   const Compared& speculation) {
   std::map<TokenPath, long double> sums;  // of up to a million paths each
   long double total = 0.0;
   double accepted = 0.0;

@@ -70,6 +70,7 @@ TEST_F(WorkloadCommand, ReplaysOnAnEngineAndDraws) {
   for (const std::string plan : {"node", "node-chunk", "subtree"}) {
     const json divided = figures(shape + " --plan " + plan);
     EXPECT_EQ(divided["plan"]["name"], plan);
+    EXPECT_EQ(divided["engine"]["plan"], plan);
     EXPECT_EQ(divided["engine"]["tokens"], shared["tokens"]);
     EXPECT_EQ(divided["engine"]["kv_tokens_read_by_tree"], shared["kv_tokens_read_by_tree"]);
   }

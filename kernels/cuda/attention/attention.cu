@@ -5,7 +5,6 @@
 #include "kernels/cuda/attention/attention_join.cuh"
 #include "kernels/cuda/attention/attention_kernel.cuh"
 #include "kernels/cuda/attention/hopper_attention.h"
-#include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
 
@@ -92,7 +91,6 @@ ResidentBlocks prepare_attention(std::int32_t head_dim) {
     });
   }
   blocks.ranges = prepare_hopper_attention(head_dim);
-  if (has_listed_attention(head_dim)) prepare_listed_attention(head_dim);
   return blocks;
 }
 
@@ -152,10 +150,6 @@ void tree_attention(AttentionLaunch launch, const PassView& pass, std::int32_t p
                     const AttentionScratch& scratch, const ResidentBlocks& blocks,
                     cudaStream_t stream) {
   const bool window_or_cap = has_rule(rule);
-  if (launch.kernel == AttentionKernel::listed) {
-    return listed_attention(launch.tiles.rows, pass, padded_rows, q, q_stride, shape, rule, layout,
-                            keys, values, layer, out, scratch, blocks, stream);
-  }
   // Every plan is one of items, too.
   if (launch.takes_ranges() && range_tiles_exist(launch.tiles, window_or_cap)) {
     return hopper_attention(launch, pass, q, q_stride, shape, rule, layout, keys, values, layer,

@@ -98,21 +98,6 @@ struct ChunkPartials {
   __device__ std::int64_t at(std::int32_t chunk) const { return first + chunk; }
 };
 
-/// Partial results whose numbers stand in a list: of query q, all[begins[q] .. begins[q + 1]).
-struct ListedPartials {
-  const std::int32_t* numbers;
-  std::int32_t count, heads, head;
-
-  __device__ static ListedPartials of(std::int32_t pair, std::int32_t heads,
-                                      const std::int32_t* begins, const std::int32_t* all) {
-    const std::int32_t begin = begins[pair / heads];
-    return {all + begin, begins[pair / heads + 1] - begin, heads, pair % heads};
-  }
-  __device__ std::int64_t at(std::int32_t i) const {
-    return std::int64_t{numbers[i]} * heads + head;
-  }
-};
-
 /// Grid: any number of blocks.
 template <int head_dim>
 __global__ void __launch_bounds__(join_threads) join_partials(Arguments arguments) {

@@ -131,9 +131,8 @@ inline constexpr std::int32_t chunk_step = 64;
 inline constexpr std::int32_t max_item_waves = 4;
 
 /// Which kernel runs a pass: the one that takes items, followed by the one that joins partial
-/// results or, if each item has all tokens, alone; one that takes ranges of the work; or the first
-/// one's items off a list (item_list.h).
-enum class AttentionKernel { items, whole_items, ranges, listed };
+/// results or, if each item has all tokens, alone; or one that takes ranges of the work.
+enum class AttentionKernel { items, whole_items, ranges };
 
 /// What a kernel that takes ranges (range_plan.h) computes at a time.
 struct RangeTiles {
@@ -146,7 +145,7 @@ struct RangeTiles {
 /// A pass's launch of attention.
 struct AttentionLaunch {
   AttentionKernel kernel = AttentionKernel::items;
-  RangeTiles tiles;  ///< where it takes ranges; the rows, where its items are listed
+  RangeTiles tiles;  ///< where it takes ranges
   /// In ranges with wide row tiles, whether halves leave out the KV tiles that they do not see.
   /// That takes longer where both see nearly all, as one text's rows do.
   bool leaves_out = false;

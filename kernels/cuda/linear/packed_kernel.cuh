@@ -11,12 +11,15 @@
 
 namespace coppice::cuda::packed {
 
+using Share = streamed::Share<1>;
+using flatten::multiply_add;
 using streamed::End;
 using streamed::Ending;
 using streamed::Four;
 using streamed::most_stages;
 using streamed::Output;
 using streamed::pair_outputs;
+using streamed::Place;
 using streamed::SharedState;
 using streamed::tile_outputs;
 
@@ -60,31 +63,6 @@ __device__ inline std::int32_t parts_of(const Arguments& a, std::int32_t slice,
   const std::int32_t end = min((slice + 1) * a.slice_parts, a.all_parts);
   return max(min(end - begin, a.stage_parts), 0);
 }
-
-struct Place {
-  std::int32_t stage = 0;
-  int parity = 0;
-  __device__ void advance(std::int32_t stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-/// A block's tiles.
-struct Share {
-  std::int32_t first, end, round_tiles;
-  __device__ explicit Share(const Arguments& a) : round_tiles(a.round_tiles) {
-    const auto block = static_cast<std::int32_t>(blockIdx.x);
-    first = block * a.tiles + min(block, a.larger);
-    end = first + a.tiles + (block < a.larger ? 1 : 0);
-  }
-  __device__ std::int32_t begin_of(std::int32_t round) const { return first + round * round_tiles; }
-  __device__ std::int32_t tiles_of(std::int32_t round) const {
-    return max(min(end - begin_of(round), round_tiles), 0);
-  }
-};
 
 template <int bits, int group, bool minima, int row_blocks>
 class Kernel {
@@ -361,14 +339,6 @@ class Kernel {
     return result;
   }
 
-  __device__ static void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                      std::uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-  }
-
   /// Scales and adds E4M3 sums of half a part in f32: weights are not rounded.
   template <int tiles>
   __device__ static void load_numbers(const std::uint8_t* first, const std::uint8_t* second,
@@ -468,18 +438,7 @@ __global__ void __launch_bounds__(threads_of(row_blocks), 1)
   using Own = Kernel<bits, group, minima, row_blocks>;
   extern __shared__ __align__(1024) std::uint8_t memory[];
   __shared__ SharedState state;
-  let_next_kernel_begin();
-  if (threadIdx.x == 0) {
-    for (int stage = 0; stage < arguments.stages; ++stage) {
-      hopper::init_barrier(&state.filled[stage], 1);
-      hopper::init_barrier(&state.emptied[stage], warps_of(row_blocks));
-    }
-    hopper::publish_barriers();
-  } else if (threadIdx.x == 32 * warps_of(row_blocks)) {
-    hopper::prefetch_map(arguments.weights);
-    hopper::prefetch_map(arguments.x);
-  }
-  __syncthreads();
+  streamed::prepare_stages<32 * warps_of(row_blocks)>(arguments, state);
   if (threadIdx.x >= 32 * warps_of(row_blocks)) {
     Own::copy(arguments, hopper::shared_address(memory), state);
   } else {

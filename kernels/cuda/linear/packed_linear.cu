@@ -2,6 +2,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/cuda/attention/flatten_plan.h"
 #include "kernels/cuda/attention/tensor_map.h"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
@@ -12,10 +13,9 @@ namespace coppice::cuda {
 namespace packed {
 namespace {
 
+using streamed::narrowed;
+using streamed::size;
 using Launched = void (*)(Arguments);
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int32_t narrowed(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
 constexpr std::int32_t most_bytes = 200 * 1024;
 /// Weights of a stage: few large copies are faster than many small ones.
@@ -106,7 +106,6 @@ void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_t
   a.stages = std::min(a.stages, std::max(a.stage_count * a.rounds, 1));
   const std::int32_t shared_bytes = std::max(a.stages * a.stage_bytes, sums_bytes);
 
-  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t sizes[] = {64, size(product.rows), size(a.all_parts)};
   const std::uint64_t strides[] = {size(product.in) * 2, 128};
   const std::uint32_t box[] = {64, static_cast<std::uint32_t>(8 * row_blocks),

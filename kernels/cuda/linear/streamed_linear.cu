@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "kernels/cuda/attention/flatten_plan.h"
 #include "kernels/cuda/attention/tensor_map.h"
 #include "kernels/cuda/early_launch.h"
 #include "kernels/cuda/error.h"
@@ -14,9 +15,6 @@ namespace {
 
 using Kernel = void (*)(Arguments);
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-std::int32_t narrowed(std::int64_t value) { return static_cast<std::int32_t>(value); }
-std::uint64_t size(std::int64_t value) { return static_cast<std::uint64_t>(value); }
 std::uint32_t box(std::int64_t value) { return static_cast<std::uint32_t>(value); }
 
 constexpr std::int32_t most_narrow_rows = 16;

@@ -108,7 +108,7 @@ class NarrowConsumer {
       multiply<tiles, own_parts>(at.stage, sums);
       __syncwarp();
       if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
-      at.advance(arguments_);
+      at.advance(arguments_.stages);
     }
 #pragma unroll
     for (int tile = 0; tile < tiles; ++tile) {

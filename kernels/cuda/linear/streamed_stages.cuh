@@ -12,6 +12,10 @@
 
 namespace coppice::cuda::streamed {
 
+inline std::int32_t narrowed(std::int64_t value) { return static_cast<std::int32_t>(value); }
+/// A size or stride as tensor maps take it.
+inline std::uint64_t size(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
 inline constexpr int consumer_warps = 8;
 inline constexpr int consumers = 32 * consumer_warps;
 inline constexpr int copying_warps = 2;  ///< one alone is slower than an H200's memory
@@ -63,6 +67,7 @@ struct Share {
   std::int32_t first, end, round_tiles;
   int rank;
 
+  template <typename Arguments>
   __device__ explicit Share(const Arguments& arguments)
       : round_tiles(arguments.round_tiles), rank(split == 1 ? 0 : rank_in_cluster()) {
     const std::int32_t cluster = static_cast<std::int32_t>(blockIdx.x) / split;
@@ -80,11 +85,11 @@ struct Place {
   std::int32_t stage = 0;
   int parity = 0;  ///< of the stage's fillings so far
 
-  /// At most arguments.stages.
-  __device__ void advance(const Arguments& arguments, int by = 1) {
+  /// `by`: at most `stages`, of which there are so many.
+  __device__ void advance(std::int32_t stages, int by = 1) {
     stage += by;
-    if (stage >= arguments.stages) {
-      stage -= arguments.stages;
+    if (stage >= stages) {
+      stage -= stages;
       parity ^= 1;
     }
   }
@@ -109,13 +114,13 @@ class Producer {
     const std::int32_t count = arguments_.stage_count;
     const std::int32_t ahead = min(arguments_.stages, count);
     Place x_at;
-    x_at.advance(arguments_, warp_);
+    x_at.advance(arguments_.stages, warp_);
     Place weights_at = x_at;
     begin_round(0);
 #pragma unroll 1
     for (std::int32_t i = warp_; i < ahead; i += copying_warps) {
       copy_weights(weights_at, i);
-      weights_at.advance(arguments_, copying_warps);
+      weights_at.advance(arguments_.stages, copying_warps);
     }
     wait_for_former_kernels();
     std::int32_t i = warp_;
@@ -126,7 +131,7 @@ class Producer {
       for (; i < count; i += copying_warps) {
         if (round > 0 || i >= ahead) copy_weights(x_at, i);
         copy_x(x_at, i);
-        x_at.advance(arguments_, copying_warps);
+        x_at.advance(arguments_.stages, copying_warps);
       }
       i -= count;
       __syncwarp();  // barriers take whole warps
@@ -194,15 +199,16 @@ class Producer {
 };
 
 /// What all threads of a block do first.
+template <int consumer_threads = consumers, typename Arguments>
 __device__ inline void prepare_stages(const Arguments& arguments, SharedState& state) {
   let_next_kernel_begin();
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < arguments.stages; ++stage) {
       hopper::init_barrier(&state.filled[stage], 1);
-      hopper::init_barrier(&state.emptied[stage], consumer_warps);
+      hopper::init_barrier(&state.emptied[stage], consumer_threads / 32);
     }
     hopper::publish_barriers();
-  } else if (threadIdx.x == consumers) {
+  } else if (threadIdx.x == consumer_threads) {
     hopper::prefetch_map(arguments.weights);
     hopper::prefetch_map(arguments.x);
   }

@@ -115,7 +115,7 @@ class WideConsumer {
       // Not while the next stage's run: the memory waits longer for a free stage than products do.
       hopper::wait_for_products<0>();
       if (lane_ == 0) hopper::arrive(&state_.emptied[at.stage]);
-      at.advance(arguments_);
+      at.advance(arguments_.stages);
     }
 #pragma unroll
     for (int h = 0; h < held; ++h) hopper::pin(sums[h]);

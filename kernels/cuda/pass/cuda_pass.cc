@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "kernels/cuda/attention/box_order.h"
-#include "kernels/cuda/attention/listed_attention.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/linear.h"
@@ -86,8 +85,7 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
       timing_(timing),
       staged_(at_.end, inputs_purpose),
       staged_prefix_(prefix_bytes(limits) / sizeof(KvSlot), inputs_purpose),
-      tail_parts_(TailParts::table_capacity(limits.kv_tokens)),
-      allocate_(allocate) {
+      tail_parts_(TailParts::table_capacity(limits.kv_tokens)) {
   if (limits.windows.empty() || limits.windows.size() > most_windows) {
     throw_failure(cat("attention of ", limits.windows.size(), " different windows; the CUDA ",
                       "backend has room for 1 to ", most_windows));
@@ -123,12 +121,14 @@ CudaPass::CudaPass(const PassLimits& limits, const ResidentBlocks& blocks, const
 CudaPass::~CudaPass() {
   transfers_.forget(inputs_);
   transfers_.forget(prefix_);
-  transfers_.forget(listed_.items);
   // Failures here have nobody to go to; the driver frees what is left with the process.
   cudaStreamSynchronize(stream_);
 }
 
 PassShape CudaPass::begin(const PassInputs& inputs) {
+  if (inputs.division != AttentionDivision::flatten) {
+    throw_usage("a GPU divides attention by its own plan alone; use flatten, or --device cpu");
+  }
   const auto rows = static_cast<std::int32_t>(inputs.tokens.size());
   const auto logit_rows = static_cast<std::int32_t>(inputs.logit_rows.size());
   shape_ = {padded_row_count(rows), logit_rows == 0 ? 0 : padded_row_count(logit_rows)};
@@ -144,7 +144,7 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
   stage_prefix(prefix);
   const std::span<const KvSegment> by_row = tail;
   std::span<const KvSegment> segments = inputs.segments;
-  if (inputs.division == AttentionDivision::flatten && order_for_ranges(segments, tail)) {
+  if (order_for_ranges(segments, tail)) {
     segments = ordered_;
     tail = segments.last(ordered_.size() - (inputs.segments.size() - by_row.size()));
   }
@@ -165,7 +165,6 @@ PassShape CudaPass::begin(const PassInputs& inputs) {
     kv.window_or_cap = kv.window > 0 || limits_.soft_caps;
     tail_tokens = plan(i, kv, rows, logit_rows);
   }
-  if (inputs.division != AttentionDivision::flatten) list_items(inputs);
   fill(staged_.data() + at_.tokens, inputs.tokens, shape_.rows, 0);
   fill(staged_.data() + at_.positions, inputs.positions, shape_.rows, 0);
   fill(staged_.data() + at_.slots, inputs.write_slots, shape_.rows, no_slot);
@@ -214,40 +213,6 @@ std::int32_t CudaPass::plan(std::size_t window, const WindowedKv& kv, std::int32
                    static_cast<std::size_t>(scalars.cut.row_tiles) * sizeof(RowTile));
   }
   return scalars.tail;
-}
-
-// Recordings have the addresses of what grows here.
-void CudaPass::list_items(const PassInputs& inputs) {
-  const AttentionShape& shape = limits_.attention;
-  if (!has_listed_attention(shape.head_dim) || limits_.windows.size() > 1 ||
-      limits_.windows[0] > 0 || limits_.soft_caps) {
-    throw_usage(cat("attention by node, node-chunk and subtree runs on a GPU for heads of 64 and ",
-                    "128 elements without windows and soft caps, not for this model's of ",
-                    shape.head_dim, "; use flatten or radix, or --device cpu"));
-  }
-  ItemList& list = listed_.list;
-  list.assign(inputs.segments, static_cast<std::int32_t>(inputs.tokens.size()),
-              shape.heads / shape.kv_heads, inputs.division);
-  if (list.bytes() > listed_.bytes || list.partials() > listed_.partials) {
-    check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
-    graphs_ = Graphs(most_recordings);
-    transfers_.forget(listed_.items);
-    listed_.bytes = aligned(2 * std::max(list.bytes(), listed_.bytes / 2));
-    listed_.partials = 2 * std::max(list.partials(), listed_.partials / 2);
-    for (DeviceBuffer* const old : {&listed_.items, &listed_.out, &listed_.lse}) {
-      *old = DeviceBuffer();
-    }
-    listed_.items = allocate_(listed_.bytes, attention_purpose);
-    const auto rows = static_cast<std::size_t>(listed_.partials) *
-                      static_cast<std::size_t>(shape.heads) * sizeof(float);
-    listed_.out = allocate_(rows * static_cast<std::size_t>(shape.head_dim), attention_purpose);
-    listed_.lse = allocate_(rows, attention_purpose);
-    listed_.staged = PinnedArray<std::byte>(listed_.bytes, attention_purpose);
-    view_.list = listed_.items.as<ItemListHead>();
-  }
-  list.write(listed_.staged.data());
-  transfers_.add(listed_.items.data(), listed_.staged.data(), list.bytes());
-  launches_[0] = {AttentionKernel::listed, {list.tile_rows(), 0}};
 }
 
 CudaPass::Window CudaPass::window(std::int32_t tokens) const {

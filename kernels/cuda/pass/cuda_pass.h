@@ -55,9 +55,6 @@ class CudaPass : public Pass {
   const PassLimits& limits() const { return limits_; }
   const ResidentBlocks& blocks() const { return blocks_; }
   AttentionScratch scratch() const {
-    if (launches_[0].kernel == AttentionKernel::listed) {
-      return {listed_.out.as<float>(), listed_.lse.as<float>(), nullptr};
-    }
     return {partial_out_.as<float>(), partial_lse_.as<float>(), tickets_.as<std::uint32_t>()};
   }
   std::int32_t padded_rows() const { return shape_.rows; }
@@ -85,7 +82,6 @@ class CudaPass : public Pass {
   std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
                     std::int32_t logit_rows);
   bool order_for_ranges(std::span<const KvSegment> segments, std::span<const KvSegment> tail);
-  void list_items(const PassInputs& inputs);
   void stage_prefix(std::span<const KvSlot> prefix);
   char* stage_tail(std::span<const KvSegment> tail);
   void queue_inputs();
@@ -114,16 +110,6 @@ class CudaPass : public Pass {
   std::int32_t sent_tokens_ = 0;       ///< that it holds once what is staged has been sent
   PassView view_{};
   TailParts tail_parts_;
-  /// What passes that ask for another division than flatten need; empty until one does.
-  struct Listed {
-    ItemList list;
-    PinnedArray<std::byte> staged;  ///< mirrors items
-    DeviceBuffer items, out, lse;
-    std::size_t bytes = 0;      ///< room for
-    std::int32_t partials = 0;  ///< of a head, likewise
-  };
-  Listed listed_;
-  const Allocate allocate_;
   bool in_parts_ = false;  ///< the tail is
   RangePlanner planner_;
   PassShape shape_;

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/attention/item_list.h"
 #include "kernels/cuda/attention/range_plan.h"
 #include "kernels/visible_kv.h"
 
@@ -32,7 +31,6 @@ struct PassView {
   // kernels/cuda/attention/range_plan.h; read where launches take ranges.
   const BlockRange* ranges;  ///< [blocks of a launch]
   const RowTile* row_tiles;  ///< [row tile capacity]
-  const ItemListHead* list;  ///< kernels/cuda/attention/item_list.h; read where items are listed
 };
 
 }  // namespace coppice::cuda

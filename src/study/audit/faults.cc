@@ -24,7 +24,7 @@ PlantedFault on_device(const char* name, DeviceFault fault) {
 
 std::vector<PlantedFault> faults_for(const EngineAccess& engine, Acceptance acceptance) {
   const PlantedFault rope{"target's rows rotated by index, not depth",
-                          [](EngineAccess& e) { e.plant(PassFault::rope_by_index); }};
+                          [](EngineAccess& e) { e.change_passes(rotate_by_index); }};
   if (acceptance == Acceptance::coupled) {
     std::vector<PlantedFault> faults = {rope};
     if (!engine.judges_on_device()) {
@@ -68,7 +68,7 @@ FaultGuard::FaultGuard(Engine& engine) : engine_(engine), rule_(engine_.judge_by
 FaultGuard::~FaultGuard() {
   engine_.judge_by(std::move(rule_));
   if (engine_.draft().model != nullptr) engine_.plant(DrawingFault::none);
-  engine_.plant(PassFault::none);
+  engine_.change_passes({});
   if (engine_.judges_on_device()) engine_.plant(DeviceFault::none);
 }
 

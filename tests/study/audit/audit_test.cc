@@ -167,7 +167,7 @@ TEST(Audit, AWrongPassIsSeenAtTheNodes) {
   Engine engine = Engine::load(pair.options());
   auto request = small_request({setting(Dyspec{8}, Acceptance::rejection)});
   request.samples = 600;
-  inside(engine).target_runner->plant(PassFault::rope_by_index);
+  inside(engine).target_runner->change_passes(rotate_by_index);
   const AuditReport report = run_audit(engine, request);
   EXPECT_GT(report.laws[0].pass_variation_largest, report.laws[0].pass_variation_bound);
   EXPECT_FALSE(report.laws[0].holds);
