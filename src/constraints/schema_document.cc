@@ -7,6 +7,9 @@
 namespace coppice::constraints {
 namespace {
 
+// Schemas that stand for others: each may be as large as the document.
+constexpr std::size_t most_kept = 4000;
+
 bool find_path(const SchemaJson& in, const SchemaJson& wanted, std::string& path) {
   if (&in == &wanted) return true;
   const std::size_t length = path.size();
@@ -144,6 +147,9 @@ const SchemaJson& SchemaDocument::target(const SchemaJson& from,
 }
 
 const SchemaJson& SchemaDocument::keep(SchemaJson schema, const SchemaJson& origin) {
+  if (kept_.size() == most_kept) {
+    refuse(origin, "too many conditions under conditions; make them simpler");
+  }
   kept_.push_back(std::move(schema));
   origins_[&kept_.back()] = &origin;
   return kept_.back();

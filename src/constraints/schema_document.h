@@ -24,6 +24,7 @@ class SchemaDocument {
   const SchemaJson& target(const SchemaJson& from, const std::string& reference) const;
   /// Keeps a schema that stands for what the one at `origin` says.
   const SchemaJson& keep(SchemaJson schema, const SchemaJson& origin);
+  bool is_kept(const SchemaJson& schema) const { return origins_.contains(&schema); }
 
   /// "#/properties/a" of a value in the document; of what was kept, its origin's.
   std::string path(const SchemaJson& value) const;
