@@ -426,19 +426,20 @@ class SchemaCompiler {
     if (!is_new) return known->second;
     std::vector<std::vector<SchemaShape>> shapes;
     for (const SchemaJson* one : alternatives) shapes.push_back(shapes_of({one}));
-    std::vector<SchemaJson> others(shapes.size(), SchemaJson::array());
+    std::vector<std::vector<std::size_t>> others(shapes.size());
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (are_disjoint(shapes[i], shapes[j], 0)) continue;
-        others[i].push_back({{"not", *alternatives[j]}});
-        others[j].push_back({{"not", *alternatives[i]}});
+        others[i].push_back(j);
+        others[j].push_back(i);
       }
     }
     Schemas apart = alternatives;
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       if (others[i].empty()) continue;
-      others[i].insert(others[i].begin(), *alternatives[i]);
-      apart[i] = &document_.keep({{"allOf", std::move(others[i])}}, place);
+      SchemaJson all = SchemaJson::array({*alternatives[i]});
+      for (const std::size_t j : others[i]) all.push_back({{"not", *alternatives[j]}});
+      apart[i] = &document_.keep({{"allOf", std::move(all)}}, place);
       try {
         shapes_of({apart[i]});
       } catch (const Error&) {

@@ -41,6 +41,7 @@ class SchemaDocument {
   bool is_old_ = false;
   std::unordered_map<std::string, const SchemaJson*> names_;  ///< by "$id" and "#anchor"
   std::deque<SchemaJson> kept_;
+  std::size_t kept_values_ = 0;
   std::unordered_map<const SchemaJson*, const SchemaJson*> origins_;
 };
 

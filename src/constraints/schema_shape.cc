@@ -17,6 +17,8 @@ constexpr std::size_t most_shapes = 512;
 constexpr const char* no_values = "\x01values";
 constexpr const char* no_pattern = "\x01pattern";
 constexpr const char* no_integer = "\x01integer";
+// Members of a list under "not" whose pairs or beginnings are.
+constexpr std::size_t most_negated = 32;
 // References that lead to references.
 constexpr int deepest_reference = 200;
 
@@ -342,6 +344,8 @@ void ShapeReader::negate(const SchemaJson& value, std::vector<SchemaJson>& alter
       {"exclusiveMinimum", {"number", "maximum"}},
       {"exclusiveMaximum", {"number", "minimum"}}};
   for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>()) {
+    // Pairs of alternatives and beginnings of lists are written out.
+    if ((key == "oneOf" || key == "prefixItems") && part.size() > most_negated) refuse(key);
     if (const auto opposite = opposites.find(key); opposite != opposites.end()) {
       const auto& [type, keyword] = opposite->second;
       if (std::string_view(type) == "number") {
