@@ -14,6 +14,14 @@
 namespace coppice::constraints {
 namespace {
 
+void require_size(std::size_t bytes, const char* what) {
+  if (bytes <= largest_constraint) return;
+  throw_usage(cat(what, ": ", bytes, " bytes; at most ", largest_constraint,
+                  " are taken: make it shorter"));
+}
+
+}  // namespace
+
 // The least recently used masks go first, by halves: what was not asked for since the cache was
 // last half full.
 class MaskCache {
@@ -39,14 +47,6 @@ class MaskCache {
  private:
   std::unordered_map<Expr, std::shared_ptr<const Mask>> recent_, older_;
 };
-
-void require_size(std::size_t bytes, const char* what) {
-  if (bytes <= largest_constraint) return;
-  throw_usage(cat(what, ": ", bytes, " bytes; at most ", largest_constraint,
-                  " are taken: make it shorter"));
-}
-
-}  // namespace
 
 struct Constraint::Machine {
   explicit Machine(const Vocabulary& vocabulary) : masks(vocabulary, expressions) {}

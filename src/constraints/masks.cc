@@ -17,6 +17,10 @@ using Bits = std::vector<std::uint32_t>;
 // Beyond as many states nothing is called a prefix code: it is no character of a string.
 constexpr std::size_t most_code_states = 64;
 
+// Nodes of a subtree, and how many walks of such are remembered (16 KB each of a usual vocabulary).
+constexpr std::uint32_t large_subtree = 4000;
+constexpr std::size_t most_subtrees = 256;
+
 void set_bit(Bits& bits, TokenId token) {
   const auto t = static_cast<std::uint32_t>(token);
   bits[t / 32] |= 1u << (t % 32);
@@ -45,6 +49,7 @@ std::shared_ptr<const Mask> Masks::make(Expr state) {
   }
   rows_.resize(vocabulary_.deepest() + 2);
   if (open_.size() > most_alternatives) open_.clear();
+  if (subtrees_.size() > most_subtrees) subtrees_.clear();
   auto mask = std::make_shared<Mask>();
   mask->words.assign(vocabulary_.words(), 0);
   std::vector<Expr> narrow;
@@ -274,10 +279,29 @@ void Masks::add_profile(const Profile& profile, const Head& head, Bits& bits) {
         for (auto t = nodes[exit.node].first_token; t < nodes[exit.node + 1].first_token; ++t) {
           set_bit(bits, vocabulary_.tokens()[t]);
         }
-        if (nodes[exit.node].end > exit.node + 1) walk(exit.node, edge.to, bits);
+        if (nodes[exit.node].end > exit.node + 1) walk_large(exit.node, edge.to, bits);
       }
     });
   }
+}
+
+void Masks::walk_large(std::uint32_t root, Expr state, Bits& bits) {
+  if (vocabulary_.nodes()[root].end - root < large_subtree) {
+    walk(root, state, bits);
+    return;
+  }
+  const std::uint64_t key = std::uint64_t{root} << 32 | static_cast<std::uint32_t>(state);
+  const auto [known, is_new] = subtrees_.try_emplace(key);
+  if (is_new) {
+    try {
+      known->second.assign(bits.size(), 0);
+      walk(root, state, known->second);
+    } catch (...) {  // half a walk is none
+      subtrees_.erase(key);
+      throw;
+    }
+  }
+  add_bits(bits, known->second);
 }
 
 void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {

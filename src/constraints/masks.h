@@ -70,13 +70,16 @@ class Masks {
   void add_profile(const Profile& profile, const Head& head, std::vector<std::uint32_t>& bits);
   /// Sets the bits of the tokens below a node that the state admits behind the node's bytes.
   void walk(std::uint32_t node, Expr state, std::vector<std::uint32_t>& bits);
+  /// The same, remembered for a large subtree: states of one string often share what follows it.
+  void walk_large(std::uint32_t node, Expr state, std::vector<std::uint32_t>& bits);
 
   const Vocabulary& vocabulary_;
   Expressions& expressions_;
   std::unordered_map<Expr, std::shared_ptr<const Profile>> profiles_;
   std::unordered_map<Expr, bool> prefix_codes_, plain_loops_, open_;
   std::size_t profile_bytes_ = 0;
-  std::vector<const Expressions::Row*> rows_;  ///< by depth, of a walk
+  std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> subtrees_;  ///< by node and state
+  std::vector<const Expressions::Row*> rows_;                               ///< by depth, of a walk
 };
 
 }  // namespace coppice::constraints

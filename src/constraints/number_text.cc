@@ -149,6 +149,15 @@ void NumberRange::cut(const NumberBound& bound) {
   if (order < 0 || (order == 0 && bound.is_exclusive)) upper = bound;
 }
 
+void NumberRange::meet(const NumberRange& other) {
+  if (other.lower) raise(*other.lower);
+  if (other.upper) cut(*other.upper);
+  is_integer = is_integer || other.is_integer;
+  is_fraction = is_fraction || other.is_fraction;
+  multiples_of.insert(multiples_of.end(), other.multiples_of.begin(), other.multiples_of.end());
+  others_than.insert(others_than.end(), other.others_than.begin(), other.others_than.end());
+}
+
 Expr number_text(Expressions& x, const NumberRange& range) {
   const Decimal zero;
   std::vector<Expr> always;
@@ -193,7 +202,24 @@ Expr number_text(Expressions& x, const NumberRange& range) {
     if (range.lower) most = size_of(*range.lower);
     all.push_back(x.concat(x.text("-"), sizes(least, most)));
   }
-  return x.either(std::move(all));
+  const Expr in_range = x.either(std::move(all));
+  if (!range.is_fraction && range.others_than.empty()) return in_range;
+  // Zeros behind a number's last decimal change nothing.
+  const Expr zeros = x.repeat(x.text("0"), 0, no_limit);
+  std::vector<Expr> excluded;
+  for (const Decimal& number : range.others_than) {
+    const std::string whole = (number.is_negative ? "-" : "") + number.whole;
+    const std::string& fraction = number.fraction;
+    const Expr decimals = x.concat(x.text("." + fraction), zeros);
+    excluded.push_back(x.concat(x.text(whole), fraction.empty() ? x.optional(decimals) : decimals));
+  }
+  if (range.is_fraction) {
+    ByteSet whole = ByteSet::range('0', '9');
+    whole.add('-');
+    excluded.push_back(
+        x.concat(x.repeat(x.bytes(whole), 1, no_limit), x.optional(x.concat(x.text("."), zeros))));
+  }
+  return x.both({in_range, x.complement(x.either(std::move(excluded)))});
 }
 
 }  // namespace coppice::constraints

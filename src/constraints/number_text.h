@@ -29,12 +29,16 @@ struct NumberBound {
 
 struct NumberRange {
   std::optional<NumberBound> lower, upper;
-  bool is_integer = false;
-  std::vector<Decimal> multiples_of;  ///< above 0
+  bool is_integer = false, is_fraction = false;  ///< nothing else
+  std::vector<Decimal> multiples_of;             ///< above 0
+  std::vector<Decimal> others_than;
 
   void raise(const NumberBound& bound);  ///< the lower one
   void cut(const NumberBound& bound);    ///< the upper one
-  bool is_open() const { return !lower && !upper && multiples_of.empty(); }
+  void meet(const NumberRange& other);   ///< leaves what is in both
+  bool is_open() const {
+    return !lower && !upper && !is_fraction && multiples_of.empty() && others_than.empty();
+  }
 };
 
 /// Numbers in the range without exponent, and without "-0". `nothing` if there is none. Throws

@@ -86,10 +86,10 @@ class SchemaCompiler {
   }
 
   std::vector<SchemaShape> shapes_of(const Schemas& schemas) {
-    ShapeReader reader(document_);
-    return reader.read(schemas, [&](const SchemaJson& place, const Schemas& alternatives) {
-      require_exclusive(place, alternatives);
+    ShapeReader reader(document_, [&](const SchemaJson& place, const Schemas& alternatives) {
+      return exclusive(place, alternatives);
     });
+    return reader.read(schemas);
   }
 
   Expr texts(const Schemas& schemas) {
@@ -106,9 +106,10 @@ class SchemaCompiler {
     }
     std::vector<Expr> all;
     const auto has = [&](JsonType type) { return (shape.types & type) != 0; };
-    if (has(null_type)) all.push_back(x_.text("null"));
-    if (has(boolean_type)) all.push_back(x_.either({x_.text("true"), x_.text("false")}));
-    if (has(number_type)) all.push_back(number(shape.number));
+    for (const SchemaJson& value : {SchemaJson(nullptr), SchemaJson(true), SchemaJson(false)}) {
+      if (has(type_of(value)) && !is_excluded(shape, value)) all.push_back(x_.text(value.dump()));
+    }
+    if (has(number_type)) all.push_back(number(range_of(shape)));
     if (has(string_type)) all.push_back(string(shape));
     if (has(array_type)) all.push_back(array(shape));
     if (has(object_type)) all.push_back(object(shape));
@@ -129,8 +130,30 @@ class SchemaCompiler {
     return number_text(x_, range);
   }
 
+  static bool is_excluded(const SchemaShape& shape, const SchemaJson& value) {
+    return std::ranges::any_of(shape.others_than, [&](const SchemaJson* list) {
+      return std::ranges::find(*list, value) != list->end();
+    });
+  }
+
+  static NumberRange range_of(const SchemaShape& shape) {
+    NumberRange range = shape.number;
+    for (const SchemaJson* list : shape.others_than) {
+      for (const SchemaJson& value : *list) {
+        if (value.is_number()) range.others_than.push_back(Decimal::of(value));
+      }
+    }
+    return range;
+  }
+
+  static bool excludes_strings(const SchemaShape& shape) {
+    return std::ranges::any_of(shape.others_than, [](const SchemaJson* list) {
+      return std::ranges::any_of(*list, [](const SchemaJson& value) { return value.is_string(); });
+    });
+  }
+
   bool is_plain(const SchemaShape& shape) {
-    return shape.patterns.empty() &&
+    return shape.patterns.empty() && shape.no_patterns.empty() && !excludes_strings(shape) &&
            std::ranges::all_of(shape.formats, [&](const SchemaJson* format) {
              return format_pattern(*format, place_of(*format)).empty();
            });
@@ -150,13 +173,26 @@ class SchemaCompiler {
   Expr characters(const SchemaShape& shape) {
     std::vector<Expr> all = {json_.characters(shape.least_characters, shape.most_characters)};
     for (const SchemaJson* one : shape.patterns) all.push_back(pattern(*one, *one));
+    for (const SchemaJson* one : shape.no_patterns) {
+      all.push_back(x_.complement(pattern(*one, *one)));
+    }
+    std::vector<Expr> excluded;
+    for (const SchemaJson* list : shape.others_than) {
+      for (const SchemaJson& value : *list) {
+        if (value.is_string()) excluded.push_back(x_.text(json_spelt(value.get<std::string>())));
+      }
+    }
+    if (!excluded.empty()) all.push_back(x_.complement(x_.either(std::move(excluded))));
     for (const SchemaJson* format : shape.formats) {
       const std::string where = place_of(*format);
       const std::string text = format_pattern(*format, where);
       if (!text.empty()) all.push_back(compile_regex(x_, text, RegexUse::json_search, where));
     }
     // Patterns are made of characters as they are, so a string of any length adds nothing.
-    if (all.size() > 1 && shape.least_characters == 0 && shape.most_characters == no_limit) {
+    const bool has_pattern =
+        !shape.patterns.empty() ||
+        (shape.no_patterns.empty() && !is_plain(shape) && !excludes_strings(shape));
+    if (has_pattern && shape.least_characters == 0 && shape.most_characters == no_limit) {
       all.erase(all.begin());
     }
     return x_.both(std::move(all));
@@ -337,11 +373,12 @@ class SchemaCompiler {
   bool admits(const SchemaShape& shape, const SchemaJson& value) {
     const JsonType type = type_of(value);
     if ((shape.types & type) == 0) return false;
+    if (is_excluded(shape, value)) return false;
     for (const SchemaJson* list : shape.values) {
       if (std::ranges::find(*list, value) == list->end()) return false;
     }
     if (type == number_type) {
-      const NumberRange& range = shape.number;
+      const NumberRange range = range_of(shape);
       const Decimal number_value = Decimal::of(value);
       if (range.is_integer && !number_value.fraction.empty()) return false;
       if (range.is_open()) return true;
@@ -382,19 +419,37 @@ class SchemaCompiler {
                                [&](const SchemaShape& shape) { return admits(shape, value); });
   }
 
-  // "oneOf" asks that exactly one holds: only where two never do together is that "anyOf".
-  void require_exclusive(const SchemaJson& place, const Schemas& alternatives) {
-    if (!exclusive_.insert(&place).second) return;
+  // "oneOf" asks that exactly one holds: where two may, each of them without the other.
+  Schemas exclusive(const SchemaJson& place, const Schemas& alternatives) {
+    // What is met under itself is taken as "anyOf" meanwhile, which admits more.
+    const auto [known, is_new] = exclusive_.try_emplace(&place, alternatives);
+    if (!is_new) return known->second;
     std::vector<std::vector<SchemaShape>> shapes;
     for (const SchemaJson* one : alternatives) shapes.push_back(shapes_of({one}));
+    std::vector<std::vector<std::size_t>> others(shapes.size());
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       for (std::size_t j = 0; j < i; ++j) {
         if (are_disjoint(shapes[i], shapes[j], 0)) continue;
-        document_.refuse(place, cat("alternatives ", j, " and ", i,
-                                    " may hold at once; write "
-                                    "\"anyOf\" if they may, or tell them apart by a \"const\""));
+        others[i].push_back(j);
+        others[j].push_back(i);
       }
     }
+    Schemas apart = alternatives;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      if (others[i].empty()) continue;
+      SchemaJson all = SchemaJson::array({*alternatives[i]});
+      for (const std::size_t j : others[i]) all.push_back({{"not", *alternatives[j]}});
+      apart[i] = &document_.keep({{"allOf", std::move(all)}}, place);
+      try {
+        shapes_of({apart[i]});
+      } catch (const Error&) {
+        document_.refuse(place, cat("alternative ", i,
+                                    " may hold beside another, and what says so "
+                                    "is not supported; write \"anyOf\" if both may hold, or tell "
+                                    "them apart by a \"const\""));
+      }
+    }
+    return exclusive_[&place] = apart;
   }
 
   bool are_disjoint(const std::vector<SchemaShape>& some, const std::vector<SchemaShape>& others,
@@ -422,12 +477,8 @@ class SchemaCompiler {
              (other_most != no_limit && other_most < least);
     };
     if ((types & number_type) != 0) {
-      NumberRange range = a.number;
-      range.is_integer = range.is_integer || b.number.is_integer;
-      if (b.number.lower) range.raise(*b.number.lower);
-      if (b.number.upper) range.cut(*b.number.upper);
-      range.multiples_of.insert(range.multiples_of.end(), b.number.multiples_of.begin(),
-                                b.number.multiples_of.end());
+      NumberRange range = range_of(a);
+      range.meet(range_of(b));
       if (number(range) != nothing) return false;
     }
     if ((types & string_type) != 0) {
@@ -460,7 +511,7 @@ class SchemaCompiler {
   std::map<Schemas, Known> known_;
   std::vector<std::pair<Schemas, std::int32_t>> waiting_;
   std::map<std::string, Expr> patterns_;
-  std::set<const SchemaJson*> exclusive_;
+  std::map<const SchemaJson*, Schemas> exclusive_;
   int depth_ = 0;
 };
 

@@ -7,6 +7,17 @@
 namespace coppice::constraints {
 namespace {
 
+// Schemas that stand for others, and the values in them, which are copies of the document's.
+constexpr std::size_t most_kept = 4000, most_kept_values = 1'000'000;
+
+std::size_t values_in(const SchemaJson& value) {
+  std::size_t count = 1;
+  if (value.is_structured()) {
+    for (const SchemaJson& inner : value) count += values_in(inner);
+  }
+  return count;
+}
+
 bool find_path(const SchemaJson& in, const SchemaJson& wanted, std::string& path) {
   if (&in == &wanted) return true;
   const std::size_t length = path.size();
@@ -144,6 +155,10 @@ const SchemaJson& SchemaDocument::target(const SchemaJson& from,
 }
 
 const SchemaJson& SchemaDocument::keep(SchemaJson schema, const SchemaJson& origin) {
+  kept_values_ += values_in(schema);
+  if (kept_.size() == most_kept || kept_values_ > most_kept_values) {
+    refuse(origin, "too many conditions under conditions; make them simpler");
+  }
   kept_.push_back(std::move(schema));
   origins_[&kept_.back()] = &origin;
   return kept_.back();

@@ -24,6 +24,7 @@ class SchemaDocument {
   const SchemaJson& target(const SchemaJson& from, const std::string& reference) const;
   /// Keeps a schema that stands for what the one at `origin` says.
   const SchemaJson& keep(SchemaJson schema, const SchemaJson& origin);
+  bool is_kept(const SchemaJson& schema) const { return origins_.contains(&schema); }
 
   /// "#/properties/a" of a value in the document; of what was kept, its origin's.
   std::string path(const SchemaJson& value) const;
@@ -40,6 +41,7 @@ class SchemaDocument {
   bool is_old_ = false;
   std::unordered_map<std::string, const SchemaJson*> names_;  ///< by "$id" and "#anchor"
   std::deque<SchemaJson> kept_;
+  std::size_t kept_values_ = 0;
   std::unordered_map<const SchemaJson*, const SchemaJson*> origins_;
 };
 

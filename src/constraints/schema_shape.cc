@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/error.h"
@@ -12,6 +13,12 @@ namespace {
 
 // Ways to take one alternative of each "anyOf" that one value is under.
 constexpr std::size_t most_shapes = 512;
+// Keywords of schemas that are made here. A document that has them is refused.
+constexpr const char* no_values = "\x01values";
+constexpr const char* no_pattern = "\x01pattern";
+constexpr const char* no_integer = "\x01integer";
+// Members of a list under "not" whose pairs or beginnings are.
+constexpr std::size_t most_negated = 32;
 // References that lead to references.
 constexpr int deepest_reference = 200;
 
@@ -27,7 +34,6 @@ constexpr std::array<std::pair<std::string_view, unsigned>, 7> type_names = {
 // Keywords that assert something which no automaton here can, and what may be done.
 const std::map<std::string_view, std::string_view>& refused_keywords() {
   static const std::map<std::string_view, std::string_view> all = {
-      {"if", "write the cases as \"anyOf\""},
       {"contains", "remove it, or say what all items are"},
       {"unevaluatedItems", "use \"items\""},
       {"unevaluatedProperties", "use \"additionalProperties\" where the properties are"},
@@ -35,6 +41,39 @@ const std::map<std::string_view, std::string_view>& refused_keywords() {
       {"$recursiveRef", "use \"$ref\""},
       {"extends", "use \"allOf\""},
       {"disallow", "say what is allowed"}};
+  return all;
+}
+
+// Keywords that assert something which is not simply turned round.
+const std::set<std::string_view>& asserting_keywords() {
+  static const std::set<std::string_view> all = {"items",
+                                                 "additionalItems",
+                                                 "contains",
+                                                 "uniqueItems",
+                                                 "multipleOf",
+                                                 "divisibleBy",
+                                                 "format",
+                                                 "patternProperties",
+                                                 "additionalProperties",
+                                                 "propertyNames",
+                                                 "dependentRequired",
+                                                 "dependentSchemas",
+                                                 "dependencies",
+                                                 "if",
+                                                 "unevaluatedItems",
+                                                 "unevaluatedProperties",
+                                                 "$dynamicRef",
+                                                 "$recursiveRef",
+                                                 "extends",
+                                                 "disallow",
+                                                 "required",
+                                                 "properties",
+                                                 "prefixItems",
+                                                 "pattern",
+                                                 "allOf",
+                                                 "anyOf",
+                                                 "oneOf",
+                                                 "$ref"};
   return all;
 }
 
@@ -86,6 +125,9 @@ void ShapeReader::gather(const SchemaJson& schema, Reading& reading) {
   SchemaShape::Items items;
   SchemaShape::Properties properties;
   for (const auto& [key, value] : schema.get_ref<const SchemaJson::object_t&>()) {
+    if (key.starts_with('\x01') && !document_.is_kept(schema)) {
+      document_.refuse(schema, key, "no keyword; remove it");
+    }
     if (key == "prefixItems" || (key == "items" && value.is_array())) {
       items.first = list_of_schemas(schema, key, value);
     } else if (key == "items") {
@@ -150,10 +192,19 @@ void ShapeReader::gather_keyword(const SchemaJson& schema, const std::string& ke
   } else if (key == "anyOf" || key == "oneOf") {
     const Schemas alternatives = list_of_schemas(schema, key, value);
     if (alternatives.empty()) document_.refuse(schema, key, "an empty list; remove it");
-    reading.choices.push_back({&value, alternatives});
-    if (key == "oneOf" && alternatives.size() > 1) exclusive_[&value] = alternatives;
+    const bool is_exclusive = key == "oneOf" && alternatives.size() > 1;
+    reading.choices.push_back(
+        {&value, is_exclusive ? exclusive_(value, alternatives) : alternatives});
   } else if (key == "not") {
-    gather_not(schema, value, shape);
+    gather_not(schema, value, reading);
+  } else if (key == "if") {
+    gather_if(schema, value, reading);
+  } else if (key == no_values) {
+    shape.others_than.push_back(&value);
+  } else if (key == no_pattern) {
+    shape.no_patterns.push_back(&value);
+  } else if (key == no_integer) {
+    shape.number.is_fraction = true;
   } else if (key == "minLength") {
     at_least(shape.least_characters);
   } else if (key == "maxLength") {
@@ -190,9 +241,7 @@ void ShapeReader::gather_keyword(const SchemaJson& schema, const std::string& ke
   } else if (const auto known = refused_keywords().find(key); known != refused_keywords().end()) {
     const bool says_nothing =
         key.starts_with("unevaluated") && value.is_boolean() && value.get<bool>();
-    const bool is_alone = key == "if" && SchemaDocument::find(schema, "then") == nullptr &&
-                          SchemaDocument::find(schema, "else") == nullptr;
-    if (!says_nothing && !is_alone) {
+    if (!says_nothing) {
       document_.refuse(schema, key, cat("not supported; ", known->second));
     }
   } else {
@@ -254,25 +303,130 @@ void ShapeReader::gather_number(const SchemaJson& schema, const std::string& key
   }
 }
 
-// The complement of types alone; others have no simple one.
-void ShapeReader::gather_not(const SchemaJson& schema, const SchemaJson& value,
-                             SchemaShape& shape) {
-  const bool is_everything = value.is_object() ? value.empty() : value == SchemaJson(true);
-  if (is_everything) {
-    shape.is_impossible = true;
+void ShapeReader::gather_not(const SchemaJson& schema, const SchemaJson& value, Reading& reading) {
+  std::vector<SchemaJson> alternatives;
+  negate(value, alternatives, 0);
+  Choice choice{&value, {}};
+  for (SchemaJson& one : alternatives) {
+    choice.alternatives.push_back(&document_.keep(std::move(one), schema));
+  }
+  if (choice.alternatives.empty()) reading.shape.is_impossible = true;
+  reading.choices.push_back(std::move(choice));
+}
+
+void ShapeReader::negate(const SchemaJson& value, std::vector<SchemaJson>& alternatives,
+                         int depth) {
+  if (value.is_boolean()) {
+    if (!value.get<bool>()) alternatives.push_back(true);
     return;
   }
-  if (value == SchemaJson(false)) return;
-  const SchemaJson* types = SchemaDocument::find(value, "type");
-  if (types == nullptr || value.size() != 1) {
-    document_.refuse(schema, "not", "supported of \"type\" alone; say what is allowed instead");
+  if (!value.is_object()) document_.refuse(value, "no schema; correct it");
+  if (depth > deepest_reference) document_.refuse(value, "\"not\" of itself; remove it");
+  const auto refuse = [&](const std::string& key) {
+    document_.refuse(value, key,
+                     "not supported in \"not\", \"if\" or a \"oneOf\" whose alternatives "
+                     "may hold at once; say what is allowed instead");
+  };
+  const auto add = [&](const char* type, SchemaJson one) {
+    one["type"] = type;
+    alternatives.push_back(std::move(one));
+  };
+  const auto negated = [](const SchemaJson& part) { return SchemaJson{{"not", part}}; };
+  static const std::map<std::string_view, std::pair<const char*, const char*>> opposites = {
+      {"minLength", {"string", "maxLength"}},
+      {"maxLength", {"string", "minLength"}},
+      {"minItems", {"array", "maxItems"}},
+      {"maxItems", {"array", "minItems"}},
+      {"minProperties", {"object", "maxProperties"}},
+      {"maxProperties", {"object", "minProperties"}},
+      {"minimum", {"number", "exclusiveMaximum"}},
+      {"maximum", {"number", "exclusiveMinimum"}},
+      {"exclusiveMinimum", {"number", "maximum"}},
+      {"exclusiveMaximum", {"number", "minimum"}}};
+  for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>()) {
+    // Pairs of alternatives and beginnings of lists are written out.
+    if ((key == "oneOf" || key == "prefixItems") && part.size() > most_negated) refuse(key);
+    if (const auto opposite = opposites.find(key); opposite != opposites.end()) {
+      const auto& [type, keyword] = opposite->second;
+      if (std::string_view(type) == "number") {
+        if (!part.is_number()) refuse(key);
+        add(type, {{keyword, part}});
+        continue;
+      }
+      const std::int32_t size = size_of(value, key, part);
+      if (key.starts_with("max")) {
+        add(type, {{keyword, size + 1}});
+      } else if (size > 0) {
+        add(type, {{keyword, size - 1}});
+      }
+    } else if (key == "type") {
+      SchemaShape named;
+      gather_types(value, part, named);
+      SchemaJson others = SchemaJson::array();
+      for (const auto& [name, type] : type_names) {
+        if ((named.types & type) == 0 && name != "integer") others.push_back(name);
+      }
+      if (!others.empty()) alternatives.push_back({{"type", others}});
+      if (named.number.is_integer) add("number", {{no_integer, true}});
+    } else if (key == "enum" || key == "const") {
+      const SchemaJson all = key == "enum" ? part : SchemaJson::array({part});
+      if (!all.is_array()) refuse(key);
+      for (const SchemaJson& one : all) {
+        if (one.is_structured()) refuse(key);
+      }
+      alternatives.push_back({{no_values, all}});
+    } else if (key == "required" && part.is_array()) {
+      for (const SchemaJson& name : part) {
+        if (!name.is_string()) refuse(key);
+        add("object", {{"properties", {{name.get<std::string>(), false}}}});
+      }
+    } else if (key == "properties" && part.is_object()) {
+      for (const auto& [name, inner] : part.items()) {
+        add("object",
+            {{"required", SchemaJson::array({name})}, {"properties", {{name, negated(inner)}}}});
+      }
+    } else if (key == "prefixItems" && part.is_array()) {
+      SchemaJson before = SchemaJson::array();
+      for (const SchemaJson& inner : part) {
+        SchemaJson items = before;
+        items.push_back(negated(inner));
+        before.push_back(true);
+        add("array", {{"minItems", items.size()}, {"prefixItems", items}});
+      }
+    } else if (key == "pattern" && part.is_string()) {
+      add("string", {{no_pattern, part}});
+    } else if (key == "not") {
+      alternatives.push_back(part);
+    } else if (key == "allOf" && part.is_array()) {
+      for (const SchemaJson& one : part) alternatives.push_back(negated(one));
+    } else if ((key == "anyOf" || key == "oneOf") && part.is_array()) {
+      SchemaJson none = SchemaJson::array();
+      for (const SchemaJson& one : part) none.push_back(negated(one));
+      alternatives.push_back({{"allOf", none}});
+      for (std::size_t i = 0; i < part.size() && key == "oneOf"; ++i) {
+        for (std::size_t j = 0; j < i; ++j) {
+          alternatives.push_back({{"allOf", SchemaJson::array({part[i], part[j]})}});
+        }
+      }
+    } else if (key == "$ref" && part.is_string()) {
+      negate(document_.target(value, part.get_ref<const std::string&>()), alternatives, depth + 1);
+      if (document_.is_old()) return;
+    } else if (asserting_keywords().contains(key)) {
+      refuse(key);
+    }
   }
-  SchemaShape without;
-  gather_types(value, *types, without);
-  if (without.number.is_integer) {
-    document_.refuse(schema, "not", "not supported of integers; say what is allowed instead");
-  }
-  shape.types &= ~without.types;
+}
+
+void ShapeReader::gather_if(const SchemaJson& schema, const SchemaJson& value, Reading& reading) {
+  const SchemaJson* then = SchemaDocument::find(schema, "then");
+  const SchemaJson* otherwise = SchemaDocument::find(schema, "else");
+  if (then == nullptr && otherwise == nullptr) return;
+  const auto both = [&](SchemaJson one, const SchemaJson* other) -> const SchemaJson* {
+    SchemaJson all = SchemaJson::array({std::move(one)});
+    if (other != nullptr) all.push_back(*other);
+    return &document_.keep({{"allOf", std::move(all)}}, schema);
+  };
+  reading.choices.push_back({&value, {both(value, then), both({{"not", value}}, otherwise)}});
 }
 
 void ShapeReader::gather_dependencies(const SchemaJson& schema, const std::string& key,

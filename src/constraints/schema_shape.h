@@ -1,8 +1,9 @@
 // What a set of schemas says of one value, keyword by keyword.
 #pragma once
 
-#include <map>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "constraints/number_text.h"
@@ -29,12 +30,13 @@ JsonType type_of(const SchemaJson& value);
 struct SchemaShape {
   bool is_impossible = false;
   unsigned types = any_type;
-  std::vector<const SchemaJson*> values;  ///< lists of "enum": the value is in each
+  std::vector<const SchemaJson*> values;       ///< lists of "enum": the value is in each
+  std::vector<const SchemaJson*> others_than;  ///< lists of values, none of them structured
 
   NumberRange number;
 
   std::int32_t least_characters = 0, most_characters = no_limit;
-  std::vector<const SchemaJson*> patterns;
+  std::vector<const SchemaJson*> patterns, no_patterns;
   std::vector<const SchemaJson*> formats;
 
   struct Items {
@@ -60,18 +62,18 @@ struct SchemaShape {
 /// Reads schemas. What asserts something and is not supported is refused.
 class ShapeReader {
  public:
-  explicit ShapeReader(SchemaDocument& document) : document_(document) {}
+  /// `exclusive` gets a "oneOf" and its alternatives, and returns some of which no two hold at
+  /// once.
+  using Exclusive = std::function<Schemas(const SchemaJson&, const Schemas&)>;
+  ShapeReader(SchemaDocument& document, Exclusive exclusive)
+      : document_(document), exclusive_(std::move(exclusive)) {}
 
-  /// All ways to satisfy the schemas. `exclusive` is called for each "oneOf" with its alternatives,
-  /// and refuses them where more than one could hold.
-  template <typename Exclusive>
-  std::vector<SchemaShape> read(const Schemas& schemas, const Exclusive& exclusive) {
+  /// All ways to satisfy the schemas.
+  std::vector<SchemaShape> read(const Schemas& schemas) {
     std::vector<SchemaShape> shapes;
     Reading reading;
-    expansions_ = 0;
     for (const SchemaJson* schema : schemas) gather(*schema, reading);
     expand(std::move(reading), shapes);
-    for (const auto& [place, alternatives] : exclusive_) exclusive(*place, alternatives);
     return shapes;
   }
 
@@ -92,7 +94,10 @@ class ShapeReader {
   void gather_number(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
                      SchemaShape& shape);
   void gather_types(const SchemaJson& schema, const SchemaJson& value, SchemaShape& shape);
-  void gather_not(const SchemaJson& schema, const SchemaJson& value, SchemaShape& shape);
+  /// "not" as the alternatives that one of its keywords does not hold.
+  void gather_not(const SchemaJson& schema, const SchemaJson& value, Reading& reading);
+  void negate(const SchemaJson& value, std::vector<SchemaJson>& alternatives, int depth);
+  void gather_if(const SchemaJson& schema, const SchemaJson& value, Reading& reading);
   void gather_dependencies(const SchemaJson& schema, const std::string& key,
                            const SchemaJson& value, Reading& reading);
   void expand(Reading&& reading, std::vector<SchemaShape>& shapes);
@@ -101,7 +106,7 @@ class ShapeReader {
   std::int32_t size_of(const SchemaJson& schema, const std::string& key, const SchemaJson& value);
 
   SchemaDocument& document_;
-  std::map<const SchemaJson*, Schemas> exclusive_;
+  Exclusive exclusive_;
   std::size_t expansions_ = 0;
 };
 

@@ -21,6 +21,16 @@ std::string refusal(const std::string& text) {
   return error_of([&] { parse_json_object(text, "FILE"); });
 }
 
+TEST(JsonFile, OrderedObjectsKeepTheirKeysOrder) {
+  const OrderedJson json =
+      parse_ordered_json(R"({"z": 1, "a": {"y": [2], "b": 3}, "m": []})", "FILE");
+  EXPECT_EQ(json->dump(), R"({"z":1,"a":{"y":[2],"b":3},"m":[]})");
+  EXPECT_THROW(parse_ordered_json(R"({"a": {"x": 1, "x": 2}})", "FILE"), Error);
+  EXPECT_THROW(parse_ordered_json(R"({"a": 1, "b": {"c": 1}, "a": 2})", "FILE"), Error);
+  EXPECT_NO_THROW(parse_ordered_json(R"({"a": {"b": 1}, "b": {"a": 1}})", "FILE"));
+  EXPECT_THROW(parse_ordered_json(std::string(65, '['), "FILE"), Error);
+}
+
 TEST(Json, ReadsWhatTheStandardAllows) {
   const JsonObject json = parse_json_object(
       R"( {"a": [1, -2, 3.5, "x\u00e9\n", true, false, null, {}, []], "b": {"c": {"a": 1e3}}} )",

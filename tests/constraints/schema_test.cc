@@ -262,6 +262,55 @@ TEST(ConstraintSchema, CombinedSchemas) {
   });
 }
 
+TEST(ConstraintSchema, WhatDoesNotHold) {
+  expect_cases({
+      {R"({"not":{"type":"integer"}})",
+       {"1.5", "-0.25", "\"a\"", "null", "[1]"},
+       {"1", "1.0", "-7"}},
+      {R"({"not":{"type":["integer","string"]}})", {"1.5", "null"}, {"1", "\"a\""}},
+      {R"({"not":{"const":1},"type":"number"})", {"2", "1.01", "-1", "10"}, {"1", "1.0", "1.00"}},
+      {R"({"not":{"enum":["a",null,true,-2.5]}})",
+       {"\"b\"", "\"\"", "false", "2.5", "[]"},
+       {"\"a\"", "null", "true", "-2.50"}},
+      {R"({"not":{"required":["a","b"]},"type":"object"})",
+       {"{}", R"({"a": 1})", R"({"c": 1, "b": 1})"},
+       {R"({"a": 1, "b": 1})"}},
+      {R"({"not":{"properties":{"a":{"const":1}}},"type":"object"})",
+       {R"({"a": 2})"},
+       {"{}", R"({"a": 1})"}},
+      {R"({"not":{"anyOf":[{"minimum":5},{"type":"string"}]}})",
+       {"4.5", "-7"},
+       {"5", "\"a\"", "null"}},
+      {R"({"not":{"allOf":[{"minimum":5},{"maximum":7}]},"type":"integer"})",
+       {"4", "8"},
+       {"5", "7"}},
+      {R"({"not":{"oneOf":[{"minimum":5},{"maximum":7}]},"type":"integer"})",
+       {"5", "7"},
+       {"4", "8"}},
+      {R"({"not":{"not":{"type":"null"}}})", {"null"}, {"1"}},
+      {R"({"not":{"pattern":"^a"},"type":"string"})",
+       {"\"b\"", "\"\"", "\"ba\""},
+       {"\"a\"", "\"ab\""}},
+      {R"({"not":{"minLength":2},"type":"string"})", {"\"b\""}, {"\"ab\""}},
+      {R"({"not":{"maxItems":1},"items":{"const":1}})", {"[1, 1]"}, {"[]", "[1]", "3"}},
+      {R"({"not":{"prefixItems":[{"const":1},{"const":2}]},"type":"array"})",
+       {"[2]", "[1, 3]", "[2, 2]"},
+       {"[]", "[1]", "[1, 2, 5]"}},
+      {R"({"$defs":{"x":{"type":"string"}},"not":{"$ref":"#/$defs/x"}})", {"1"}, {"\"a\""}},
+      {R"({"not":false})", {"1"}, {}},
+      {R"({"oneOf":[{"type":"integer"},{"minimum":3}]})", {"2", "3.5", "null"}, {"3", "2.5"}},
+      {R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"type":"object"})",
+       {R"({"a": 1})", R"({"b": 1, "c": 1})"},
+       {"{}", R"({"a": 1, "b": 1})"}},
+      {R"({"if":{"type":"string"},"then":{"maxLength":1},"else":{"type":"null"}})",
+       {"\"a\"", "null"},
+       {"\"ab\"", "1"}},
+      {R"({"type":"object","properties":{"k":{"enum":["x","y"]},"n":{}},"required":["k"],"if":{"properties":{"k":{"const":"x"}}},"then":{"required":["n"]}})",
+       {R"({"k": "x", "n": 1})", R"({"k": "y"})"},
+       {R"({"k": "x"})", R"({"k": "z"})"}},
+  });
+}
+
 TEST(ConstraintSchema, WhiteSpace) {
   const char* text =
       R"({"type":"object","properties":{"a":{"type":"array","items":{"const":1}}},"additionalProperties":false})";
@@ -281,13 +330,15 @@ TEST(ConstraintSchema, WhiteSpace) {
 TEST(ConstraintSchema, RefusesByKeywordAndPath) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"properties":{"a":{"uniqueItems":true}}})", "#/properties/a/uniqueItems: not supported"},
-      {R"({"items":{"not":{"const":1}}})", "#/items/not: "},
-      {R"({"if":{},"then":{}})", "#/if: not supported"},
+      {R"({"items":{"not":{"items":{"const":1}}}})", "#/items/not/items: not supported"},
+      {R"({"not":{"enum":[1,[2]]}})", "#/not/enum: not supported"},
+      {R"({"if":{"contains":{}},"then":{}})", "contains: not supported"},
+      {R"({"\u0001values":[1]})", "no keyword"},
       {R"({"contains":{}})", "#/contains: not supported"},
       {R"({"unevaluatedProperties":false})", "#/unevaluatedProperties: not supported"},
       {R"({"$dynamicRef":"#x"})", "#/$dynamicRef: not supported"},
-      {R"({"oneOf":[{"type":"integer"},{"minimum":3}]})",
-       "#/oneOf: alternatives 0 and 1 may hold at once"},
+      {R"({"oneOf":[{"items":{"type":"integer"}},{"items":{"minimum":3}}]})",
+       "#/oneOf: alternative 0 may hold beside another"},
       {R"({"$ref":"http://elsewhere/x"})",
        "#/$ref: leads to 'http://elsewhere/x', which is another document"},
       {R"({"$ref":"#/$defs/x"})", "#/$ref: nothing at '#/$defs/x'"},
