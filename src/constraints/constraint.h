@@ -18,6 +18,8 @@ using Mask = TokenMask;
 
 /// Where a JSON schema leaves white space open.
 enum class JsonSpace : std::uint8_t {
+  some,    ///< everywhere that JSON allows it: up to two line ends, then up to 32 blanks, as
+           ///< indented text has them. A model with nothing to say fills its answer with more.
   any,     ///< everywhere that JSON allows it, as much as the model likes
   python,  ///< one space behind each comma and colon, as Python's json.dumps() writes
   none,    ///< nowhere
@@ -51,10 +53,10 @@ class Constraint final : public TokenRules {
   /// keywords; others that assert something are refused by their place.
   static std::shared_ptr<const Constraint> json_schema(std::shared_ptr<const Vocabulary> vocabulary,
                                                        std::string_view schema,
-                                                       JsonSpace space = JsonSpace::any);
+                                                       JsonSpace space = JsonSpace::some);
   /// The text is any JSON value.
   static std::shared_ptr<const Constraint> json(std::shared_ptr<const Vocabulary> vocabulary,
-                                                JsonSpace space = JsonSpace::any);
+                                                JsonSpace space = JsonSpace::some);
   /// The text is what the rule `root` of a grammar in llama.cpp's GBNF syntax spells.
   static std::shared_ptr<const Constraint> gbnf(std::shared_ptr<const Vocabulary> vocabulary,
                                                 std::string_view grammar);

@@ -17,7 +17,17 @@ constexpr std::size_t most_counted = 100'000;
 JsonText::JsonText(Expressions& expressions, JsonSpace space) : x_(expressions) {
   ByteSet white;
   for (const char c : {' ', '\t', '\n', '\r'}) white.add(c);
-  space_ = space == JsonSpace::any ? x_.repeat(x_.bytes(white), 0, no_limit) : empty;
+  if (space == JsonSpace::any) {
+    space_ = x_.repeat(x_.bytes(white), 0, no_limit);
+  } else if (space == JsonSpace::some) {
+    const Expr line_end = x_.sequence({x_.repeat(x_.text("\r"), 0, 1), x_.text("\n")});
+    ByteSet blanks;
+    blanks.add(' ');
+    blanks.add('\t');
+    space_ = x_.concat(x_.repeat(line_end, 0, 2), x_.repeat(x_.bytes(blanks), 0, 32));
+  } else {
+    space_ = empty;
+  }
   const char* tail = space == JsonSpace::python ? " " : "";
   comma_ = x_.sequence({space_, x_.text(cat(",", tail)), space_});
   colon_ = x_.sequence({space_, x_.text(cat(":", tail)), space_});

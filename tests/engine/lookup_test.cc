@@ -118,9 +118,9 @@ TEST(Lookup, TheDraftMayBeLeftOut) {
   load.draft.clear();
   Engine without = Engine::load(load);
   std::vector<Request> requests;
-  for (const coppice::Speculation& speculation :
-       {coppice::Speculation{Dyspec{8}}, coppice::Speculation{Chain{6}},
-        coppice::Speculation{DyspecThreshold{0.1, 16}}, coppice::Speculation{Dyspec{}}}) {
+  for (const Speculation& speculation :
+       {Speculation{Dyspec{8}}, Speculation{Chain{6}}, Speculation{DyspecThreshold{0.1, 16}},
+        Speculation{Dyspec{}}}) {
     GenerateOptions options = looked_up(speculation, Lookup::text);
     options.use_draft = false;
     const Generation found = engine.generate(repetitive_prompt, options);
@@ -233,8 +233,7 @@ TEST(Lookup, AnIndexKnowsItsText) {
 // Beside a draft a chain of given length follows whoever guesses better, and so do plain values.
 TEST(Lookup, ChainsAndPlainValuesHaveBothKindsOfChildren) {
   Engine engine = Engine::load(shipped_options());
-  for (const coppice::Speculation& speculation :
-       {coppice::Speculation{Chain{4}}, coppice::Speculation{Dyspec{12, true}}}) {
+  for (const Speculation& speculation : {Speculation{Chain{4}}, Speculation{Dyspec{12, true}}}) {
     for (const bool coupled : {false, true}) {
       for (const bool rejection : {false, true}) {
         if (rejection && !coupled) continue;  // is at temperature 0
