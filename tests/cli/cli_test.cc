@@ -381,10 +381,10 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy specinfer --widths 2,x", 2, "--widths 'x': use a whole number");
   expect_error(x + "--policy specinfer --widths ''", 2, "--widths '': it is empty");
   expect_error(x + "--policy specinfer --widths 2,0", 2, "--widths '0': use a whole number from 1");
-  expect_error(x + "--policy specinfer --widths 40,40", 2, "more than 2048 draft tokens");
+  expect_error(x + "--policy specinfer --widths 50,50", 2, "more than 2048 draft tokens");
   expect_error(x + "--policy specinfer --widths 2 --tree-size 8", 2, "the widths say");
   expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
-  expect_error(x + "--policy sequoia --tree-size 5000", 2, "from 1 to 1024, or auto");
+  expect_error(x + "--policy sequoia --tree-size 5000", 2, "from 1 to 2048, or auto");
   expect_error(x + "--policy static", 2, "policy static needs one");
   expect_error(x + "--policy static --tree ''", 2, "--tree: it is empty");
   expect_error(x + "--policy static --tree '" + folder("none.json") + "'", 1, "no such file");
@@ -734,7 +734,7 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   for (const char* name : {"pays", "command", "plain", "candidates", "checks", "advised"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
-  EXPECT_EQ(json["checks"].size(), 4u);  // plain, two sampled ones, automatic
+  EXPECT_EQ(json["checks"].size(), 6u);  // plain, two sampled ones, automatic, two with lookup
   const std::string advised = json["command"];
   EXPECT_EQ(advised.rfind("coppice generate --policy ", 0), 0u) << advised;
   EXPECT_NE(advised.find("--temperature 0.9"), std::string::npos) << advised;

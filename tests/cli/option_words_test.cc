@@ -165,8 +165,8 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
     }
   }
   for (const char* needless :
-       {"-ngl 99", "--n-gpu-layers=99", "-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja",
-        "--no-mmap", "-no-cnv", "-cb", "--trust-remote-code", "--no-context-shift"}) {
+       {"-fa", "--flash-attn=on", "-b 512", "-ub 512", "--jinja", "--no-mmap", "-no-cnv", "-cb",
+        "--trust-remote-code", "--no-context-shift"}) {
     expect_error(std::string("generate -p x ") + needless, 2, "' is unknown: none is needed: ");
   }
   const std::pair<const char*, const char*> absent[] = {

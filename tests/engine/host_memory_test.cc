@@ -159,7 +159,7 @@ TEST(Capacities, OutOfRangeAreRefused) {
             "max_batch_rows 2049: use 1 to 2048, or 0 for automatic");
   EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = -1; }), "");
   EXPECT_NE(refused([](EngineOptions& o) { o.kv_tokens = INT32_MAX; }), "");
-  EXPECT_NE(refused([](EngineOptions& o) { o.max_tree_size = 1025; }), "");
+  EXPECT_NE(refused([](EngineOptions& o) { o.max_tree_size = 2049; }), "");
   EXPECT_EQ(refused([](EngineOptions& o) { o.max_batch_rows = 1; }), "");
 }
 

@@ -32,6 +32,7 @@ expect("SONAME[^\n]*libcoppice\\.so\\.[0-9]+\\.[0-9]+\\]")
 # list is there, and nothing else.
 set(functions
   Error::Error version name_of read_static_tree read_sequoia_tree
+  Constraint::json Constraint::json_schema Constraint::regex Constraint::choice Constraint::grammar
   GenerateOptions::validate
   Engine::Engine Engine::~Engine Engine::operator= Engine::load Engine::generate
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize

@@ -511,7 +511,7 @@ TEST_F(Replay, RefusesWhatItCannotJudge) {
               o.acceptance = Acceptance::rejection;
             }).find("bias"),
             std::string::npos);
-  EXPECT_NE(refusal([](auto& o) { o.speculation = Dyspec{2000}; }), "");
+  EXPECT_NE(refusal([](auto& o) { o.speculation = Dyspec{3000}; }), "");
   EXPECT_EQ(refusal([](auto& o) { o.lookup = Lookup::text; }), "");
   EXPECT_NE(refusal([](auto& o) { o.use_draft = false; }).find("grows no tree"), std::string::npos);
   EXPECT_NE(refusal([](auto& o) { o.lookup = Lookup::engine; }).find("use lookup text"),
