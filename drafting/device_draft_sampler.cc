@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/rule_end.h"
 #include "drafting/belief.h"
 #include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
@@ -95,7 +96,8 @@ class DeviceDraftSampler final : public DraftSampler {
       node.left = {};
       node.children.clear();
       node.scores.clear();
-      rows.push_back({node.store, id, node.depth, node.key, text, candidates.mask(id)});
+      rows.push_back({node.store, id, node.depth, node.key, text,
+                      ends_text(candidates, id) ? none_ : candidates.mask(id)});
     }
     update_penalty(candidates);
   }
@@ -240,6 +242,7 @@ class DeviceDraftSampler final : public DraftSampler {
   PenaltyText penalty_;
   std::vector<Node> nodes_;  ///< by candidate
   std::vector<Excluded> excluded_;
+  const std::shared_ptr<const TokenMask> none_ = std::make_shared<TokenMask>();
 };
 
 class DeviceDraftSampling final : public DraftSampling {

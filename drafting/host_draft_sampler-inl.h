@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rule_end.h"
 #include "drafting/draft_sampler.h"
 #include "drafting/planted_faults-inl.h"
 #include "kernels/logits.h"
@@ -54,7 +55,8 @@ class HostSamplerWith final : public HostDraftSampler {
     std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
     const auto mask = candidates.mask(node);
     logits = masked_logits(logits, mask.get(), shared_.scratch);
-    if (logits.empty()) {  // the draft has no token that may follow
+    // The draft has no token that may follow, or none is wanted.
+    if (logits.empty() || ends_text(candidates, node)) {
       std::fill(probs.begin(), probs.end(), 0.0f);
     } else if (params_.repetition_penalty == 1.0) {
       process_logits(logits, params_, nullptr, shared_.scratch, probs);

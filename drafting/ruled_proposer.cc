@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/judged_children.h"
+#include "base/rule_end.h"
 
 namespace coppice {
 namespace {
@@ -22,6 +23,7 @@ std::optional<Proposal> RuledProposer::next(const TokenTree& candidates, std::in
                                             TokenId but) {
   const auto mask = candidates.mask(node);
   if (mask != nullptr) {
+    if (ends_text(candidates, node)) return std::nullopt;
     const TokenRules& rules = *candidates.rules;
     const std::int32_t state = candidates.rule_state[static_cast<std::size_t>(node)];
     const std::vector<TokenId> forced =

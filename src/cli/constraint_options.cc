@@ -1,12 +1,47 @@
 #include "cli/constraint_options.h"
 
 #include <array>
+#include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/files.h"
+#include "constraints/constraint.h"
 
 namespace coppice::cli {
 namespace {
+
+// What is wrong with a constraint is wrong over any vocabulary: said before models are loaded.
+// `where` begins the line.
+void check(const ConstraintSource& source, const std::string& where) {
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  const TokenId end = 256;
+  bytes.emplace_back();
+  static const auto vocabulary =
+      std::make_shared<const constraints::Vocabulary>(bytes, std::span(&end, 1));
+  try {
+    switch (source.kind) {
+      case ConstraintSource::Kind::json_schema:
+        constraints::Constraint::json_schema(vocabulary, source.texts[0]);
+        break;
+      case ConstraintSource::Kind::regex:
+        constraints::Constraint::regex(vocabulary, source.texts[0]);
+        break;
+      case ConstraintSource::Kind::choice:
+        constraints::Constraint::choice(vocabulary, source.texts);
+        break;
+      case ConstraintSource::Kind::grammar:
+        constraints::Constraint::gbnf(vocabulary, source.texts[0]);
+        break;
+      case ConstraintSource::Kind::json:
+      case ConstraintSource::Kind::none:
+        break;
+    }
+  } catch (const Error& error) {
+    throw Error(error.kind(), cat(where, error.what()));
+  }
+}
 
 using Kind = ConstraintSource::Kind;
 
@@ -45,10 +80,12 @@ po::options_description constraint_options() {
 ConstraintSource constraint_in(const po::variables_map& values, bool files) {
   ConstraintSource source;
   const char* given = nullptr;
+  std::string where;
   for (const Option& option : all) {
     if (values.count(option.name) == 0) continue;
     if (given != nullptr) {
-      throw_usage(cat("--", given, " and --", option.name, ": a text has one constraint; give one"));
+      throw_usage(
+          cat("--", given, " and --", option.name, ": a text has one constraint; give one"));
     }
     given = option.name;
     source.kind = option.kind;
@@ -57,16 +94,19 @@ ConstraintSource constraint_in(const po::variables_map& values, bool files) {
       source.texts = values[option.name].as<std::vector<std::string>>();
       continue;
     }
-    std::string text = values[option.name].as<std::string>();
+    std::string text = values[option.name].as<std::string>(), file;
     if (option.kind != Kind::regex && !is_text(option.kind, text)) {
       if (!files) {
         throw_usage(cat(option.kind == Kind::grammar ? "\"grammar\"" : "\"json_schema\"",
                         ": a line holds the text itself, not a file's name"));
       }
-      text = read_file(text, option.name, most_bytes);
+      file = text;
+      text = read_file(file, option.name, most_bytes);
     }
     source.texts.push_back(std::move(text));
+    where = file.empty() ? "" : cat(file, ": ");
   }
+  check(source, where);
   return source;
 }
 

@@ -126,6 +126,25 @@ TEST(ConstrainedText, EndsByItself) {
   EXPECT_EQ(sequence.generate("", constrained(choice, 0.0)).finish_reason, FinishReason::eos);
 }
 
+// Nothing is drafted behind an end token, and what must come is proposed.
+TEST(ConstrainedText, TreesEndWhereTextsEnd) {
+  Engine engine = Engine::load(shipped_options());
+  const std::vector<std::string> one = {"yes"};
+  GenerateOptions options = constrained(Constraint::choice(engine, one), 0.0, Dyspec{12});
+  const JudgedTree judged = engine.judge_tree(tale_prompt, options);
+  std::vector<bool> has_child(judged.nodes.size(), false);
+  for (const TreeNode& node : judged.nodes) {
+    if (node.parent >= 0) has_child[static_cast<std::size_t>(node.parent)] = true;
+  }
+  std::int32_t ends = 0;
+  for (std::size_t n = 1; n < judged.nodes.size(); ++n) {
+    if (!engine.detokenize({&judged.nodes[n].token, 1}).empty()) continue;
+    ++ends;
+    EXPECT_FALSE(has_child[n]) << "node " << n;
+  }
+  EXPECT_GT(ends, 0);
+}
+
 TEST(ConstrainedText, RefusesWhatHasNoMeaning) {
   Engine engine = Engine::load(shipped_options());
   const auto message = [&](const auto& call) {
