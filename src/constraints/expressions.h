@@ -86,8 +86,9 @@ class Expressions {
   std::int32_t most(Expr e) const { return at(e).most; }
   Expr body(Expr rule_expression) const;
   std::vector<Expr> members(Expr e) const;
-  const ByteSet& set(std::int32_t number) const { return sets_[static_cast<std::size_t>(number)]; }
-  const ByteSet& set_of(Expr bytes_expression) const { return set(at(bytes_expression).a); }
+  /// A copy: new sets move the others.
+  ByteSet set(std::int32_t number) const { return sets_[static_cast<std::size_t>(number)]; }
+  ByteSet set_of(Expr bytes_expression) const { return set(at(bytes_expression).a); }
 
   /// What remains behind one byte out of a set. Sets of one expression's edges are disjoint; what
   /// remains is never empty of texts.

@@ -291,17 +291,18 @@ void Masks::walk_large(std::uint32_t root, Expr state, Bits& bits) {
     return;
   }
   const std::uint64_t key = std::uint64_t{root} << 32 | static_cast<std::uint32_t>(state);
-  const auto [known, is_new] = subtrees_.try_emplace(key);
+  const auto [place, is_new] = subtrees_.try_emplace(key);
+  Bits& known = place->second;  // stays where it is, whatever the walk adds
   if (is_new) {
     try {
-      known->second.assign(bits.size(), 0);
-      walk(root, state, known->second);
+      known.assign(bits.size(), 0);
+      walk(root, state, known);
     } catch (...) {  // half a walk is none
       subtrees_.erase(key);
       throw;
     }
   }
-  add_bits(bits, known->second);
+  add_bits(bits, known);
 }
 
 void Masks::walk(std::uint32_t root, Expr state, Bits& bits) {
