@@ -209,8 +209,9 @@ int advise(const std::vector<std::string>& arguments) {
     tell("interrupted before there was anything to advise");
     return interrupted_exit;
   }
-  const std::string command = "coppice generate " + study::policy_options(advice) +
-                              given_options(values, formats[format], advice.advised.drafts);
+  const std::string command =
+      "coppice generate " + study::policy_options(advice) +
+      given_options(values, formats[format], advice.advised.drafts && !advice.advised.plain());
   write_out(json ? study::to_json(advice, command) : study::to_text(advice, command));
   return 0;
 }
