@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/utf8.h"
+#include "models/tokenizer/code_points.h"
 
 namespace coppice::constraints {
 namespace {
@@ -113,12 +114,7 @@ std::uint32_t take_utf8(std::string_view& text, bool& is_valid) {
     text.remove_prefix(1);
     return lead;
   }
-  std::uint32_t c = lead & (0x7fu >> length);
-  for (int i = 1; i < length; ++i) {
-    c = c << 6 | (static_cast<unsigned char>(text[static_cast<std::size_t>(i)]) & 0x3fu);
-  }
-  text.remove_prefix(static_cast<std::size_t>(length));
-  return c;
+  return static_cast<std::uint32_t>(tokenization::take_code_point(text));
 }
 
 namespace {

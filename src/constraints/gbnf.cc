@@ -137,13 +137,7 @@ class GbnfParser {
   Expr repeated(Expr one) {
     for (;; skip(false)) {
       std::int32_t lowest = 0, highest = no_limit;
-      if (take("+")) {
-        lowest = 1;
-      } else if (take("?")) {
-        highest = 1;
-      } else if (!take("*") && !take_braces(left_, lowest, highest)) {
-        return one;
-      }
+      if (!take_repeat(left_, lowest, highest)) return one;
       if (highest != no_limit && lowest > highest) {
         refuse(cat("{", lowest, ",", highest, "} asks for more than it allows; correct it"));
       }

@@ -123,13 +123,7 @@ class RegexParser {
   void repeat(RegexNode& one) {
     for (;;) {
       std::int32_t lowest = 0, highest = no_limit;
-      if (take("+")) {
-        lowest = 1;
-      } else if (take("?")) {
-        highest = 1;
-      } else if (!take("*") && !take_braces(left_, lowest, highest)) {
-        return;
-      }
+      if (!take_repeat(left_, lowest, highest)) return;
       if (one.kind == Kind::begin || one.kind == Kind::end || one.kind == Kind::ahead ||
           one.kind == Kind::not_ahead) {
         refuse("nothing to repeat; write what is to be repeated before it");
@@ -364,10 +358,17 @@ bool RegexNode::has_assertion() const {
          std::ranges::any_of(parts, [](const RegexNode& part) { return part.has_assertion(); });
 }
 
-bool take_braces(std::string_view& text, std::int32_t& lowest, std::int32_t& highest) {
-  std::string_view left = text;
-  if (!left.starts_with("{")) return false;
-  left.remove_prefix(1);
+bool take_repeat(std::string_view& text, std::int32_t& lowest, std::int32_t& highest) {
+  if (text.empty()) return false;
+  const char sign = text.front();
+  std::string_view left = text.substr(1);
+  if (sign == '*' || sign == '+' || sign == '?') {
+    lowest = sign == '+' ? 1 : 0;
+    highest = sign == '?' ? 1 : no_limit;
+    text = left;
+    return true;
+  }
+  if (sign != '{') return false;
   const auto number = [&](std::int32_t& value) {
     std::int64_t all = 0;
     bool any = false;

@@ -33,8 +33,8 @@ struct RegexNode {
 /// Throws Error(usage) that begins with `where`.
 RegexNode parse_regex(std::string_view pattern, const std::string& where);
 
-/// "{m}", "{m,}" or "{m,n}" at the front of `text`, which is taken off it. False, and nothing is
+/// Takes "*", "+", "?", "{m}", "{m,}" or "{m,n}" off the front of `text`. False, and nothing is
 /// taken, if there is none.
-bool take_braces(std::string_view& text, std::int32_t& least, std::int32_t& most);
+bool take_repeat(std::string_view& text, std::int32_t& least, std::int32_t& most);
 
 }  // namespace coppice::constraints
