@@ -74,10 +74,10 @@ TEST(Advise, PlainForAUselessDraftSpeculationForAGoodOne) {
   const TinyPair useless(model(), 1.0), good(model(), 0.1);
   // Rows that cost much: else looked-up children pay where the draft's do not.
   const CostTable table = costs(1e-3, 1e-4, 4e-4, 1e-5), dear_rows = costs(1e-3, 2e-3, 4e-4, 1e-5);
-  const auto advice_for = [](const TinyPair& pair, const CostTable& table) {
+  const auto advice_for = [](const TinyPair& pair, const CostTable& costs_of_all) {
     Engine engine = Engine::load(pair.options());
-    inside(engine).costs = table;
-    return advise(engine, on_costs(engine, table));
+    inside(engine).costs = costs_of_all;
+    return advise(engine, on_costs(engine, costs_of_all));
   };
   const Advice no = advice_for(useless, dear_rows);
   EXPECT_FALSE(no.pays);
