@@ -332,6 +332,7 @@ struct Used {
   /// Requested, or the size of the policy's fixed tree, root not counted; 0: chosen from costs.
   std::int32_t tree_size = 0;
   Lookup lookup = Lookup::none;
+  bool constrained = false;  ///< its constraint's forced tokens count as looked up
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
@@ -364,7 +365,12 @@ struct TreeNode {
   double value = 1.0;        ///< estimated acceptance of its position (DySpec eq. 11)
   double target_prob = 1.0;  ///< T(token | path), processed
   bool accepted = false;
-  bool looked_up = false;  ///< it comes from no distribution (Lookup)
+  bool looked_up = false;  ///< it comes from no distribution (Lookup, or `forced`)
+  bool forced = false;     ///< looked up, as the constraint's text goes on so
+  // Of a constraint:
+  std::int32_t state = -1;    ///< of the text behind the token; equal states admit the same texts.
+                              ///< Below 0: none, or the token is not allowed
+  std::int32_t allowed = -1;  ///< tokens that it lets follow; below 0: there is no constraint
 };
 
 /// One step in full.

@@ -142,7 +142,9 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     print.add(line.raw);
     print.add_number(line.options.stream);
     // A file may say something else by now.
-    for (const std::string& text : line.constraint.texts) print.add(text);
+    if (line.constraint != nullptr) {
+      for (const std::string& text : line.constraint->source.texts) print.add(text);
+    }
     batch.requests.push_back(print.text());
   }
   return batch;

@@ -108,6 +108,7 @@ boost::any value_of(const po::option_description& option, const std::string& key
     }
     return value.get<std::vector<std::string>>();
   }
+  if (option.long_name() == "json-schema" && !value.is_string()) refuse("a schema");
   const bool is_number = value.is_number_integer();
   if (!value.is_string() && !is_number && !all_of(value, &nlohmann::json::is_number_integer)) {
     refuse("a text or a whole number, as the option takes it");
@@ -144,7 +145,13 @@ class Reader {
       if (is_flag && !value.is_boolean()) {
         throw_usage(cat('"', key, "\" is ", shown(value), "; give true or false"));
       }
-      boost::any given = is_flag ? boost::any(std::string()) : value_of(option, key, value);
+      boost::any given;
+      if (name == "json-schema" && (value.is_object() || value.is_boolean())) {
+        // A schema's properties have an order.
+        given = parse_ordered_json(line, "")->at(key).dump();
+      } else {
+        given = is_flag ? boost::any(std::string()) : value_of(option, key, value);
+      }
       if (!is_flag || value.get<bool>()) {
         values.insert({name, po::variable_value(std::move(given), false)});
       }
@@ -164,7 +171,7 @@ class Reader {
                       R"(; give one of "prompt", "tokens" and, with --chat, "messages")"));
     }
     out.options = has_own ? options_of(values, drafts) : defaults_.options;
-    out.constraint = constrains ? constraint_in(values, false) : constraint_;
+    out.constraint = constrains ? reader_.read(values, false) : constraint_;
     out.samples = sample_count(values);
     number_streams(out, has_stream);
     return out;
@@ -255,7 +262,8 @@ class Reader {
   po::options_description allowed_ = line_options();
   po::options_description drafting_ = drafting_options();
   po::options_description constraints_ = constraint_options();
-  const ConstraintSource constraint_ = constraint_in(defaults_.values);
+  ConstraintReader reader_;
+  const std::shared_ptr<const constraints::Language> constraint_ = reader_.read(defaults_.values);
   std::uint64_t samples_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,7 @@ struct BatchLine {
   Prompt prompt;             ///< empty if `is_messages`
   bool is_messages = false;  ///< its key "messages" holds a conversation
   GenerateOptions options;
-  ConstraintSource constraint;
+  std::shared_ptr<const constraints::Language> constraint;  ///< null: none
   std::int32_t samples = 1;
 };
 

@@ -9,6 +9,7 @@
 #include "cli/acceptance_vector.h"
 #include "cli/chat_session.h"
 #include "cli/command.h"
+#include "cli/constraint_options.h"
 #include "cli/generation_text.h"
 #include "cli/line_reader.h"
 #include "cli/options.h"
@@ -165,7 +166,8 @@ int chat(const std::vector<std::string>& arguments) {
       .add(answers)
       .add(model_options())
       .add(sampling_options())
-      .add(drafting_options());
+      .add(drafting_options())
+      .add(constraint_options());
   po::variables_map values;
   if (!parse(arguments, all,
              cat("coppice chat: talk with a model, in its chat template\n\n"
@@ -181,6 +183,7 @@ int chat(const std::vector<std::string>& arguments) {
   GenerateOptions request = generate_options(values);
   request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
   if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
+  const auto constraint = ConstraintReader().read(values);
   request.validate();
   EngineOptions engine_request = engine_options(values, request.speculation);
   Conversation conversation(engine_request.target, values);
@@ -195,6 +198,7 @@ int chat(const std::vector<std::string>& arguments) {
   progress.clear();
   if (!engine.has_tokenizer()) engine.detokenize({});  // throws, and says why there is none
   tell_of_plain(values, engine_request);
+  request.constraint = Constraints().build(engine, constraint);
   for (const std::string& line : recommended) tell(line);
   if (stderr_is_terminal()) std::cerr << chat_commands << std::flush;
 

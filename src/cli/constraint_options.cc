@@ -1,49 +1,19 @@
 #include "cli/constraint_options.h"
 
+#include <algorithm>
 #include <array>
-#include <memory>
-#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "constraints/constraint.h"
+#include "engine/constraint_impl.h"
 
 namespace coppice::cli {
 namespace {
 
-// What is wrong with a constraint is wrong over any vocabulary: said before models are loaded.
-// `where` begins the line.
-void check(const ConstraintSource& source, const std::string& where) {
-  std::vector<std::string> bytes;
-  for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  const TokenId end = 256;
-  bytes.emplace_back();
-  static const auto vocabulary =
-      std::make_shared<const constraints::Vocabulary>(bytes, std::span(&end, 1));
-  try {
-    switch (source.kind) {
-      case ConstraintSource::Kind::json_schema:
-        constraints::Constraint::json_schema(vocabulary, source.texts[0]);
-        break;
-      case ConstraintSource::Kind::regex:
-        constraints::Constraint::regex(vocabulary, source.texts[0]);
-        break;
-      case ConstraintSource::Kind::choice:
-        constraints::Constraint::choice(vocabulary, source.texts);
-        break;
-      case ConstraintSource::Kind::grammar:
-        constraints::Constraint::gbnf(vocabulary, source.texts[0]);
-        break;
-      case ConstraintSource::Kind::json:
-      case ConstraintSource::Kind::none:
-        break;
-    }
-  } catch (const Error& error) {
-    throw Error(error.kind(), cat(where, error.what()));
-  }
-}
-
-using Kind = ConstraintSource::Kind;
+using Kind = constraints::ConstraintSource::Kind;
 
 struct Option {
   const char* name;
@@ -77,8 +47,14 @@ po::options_description constraint_options() {
   return d;
 }
 
-ConstraintSource constraint_in(const po::variables_map& values, bool files) {
-  ConstraintSource source;
+bool asks_for_constraint(const po::variables_map& values) {
+  return std::ranges::any_of(all,
+                             [&](const Option& option) { return values.count(option.name) != 0; });
+}
+
+std::shared_ptr<const constraints::Language> ConstraintReader::read(const po::variables_map& values,
+                                                                    bool files) {
+  constraints::ConstraintSource source;
   const char* given = nullptr;
   std::string where;
   for (const Option& option : all) {
@@ -106,35 +82,23 @@ ConstraintSource constraint_in(const po::variables_map& values, bool files) {
     source.texts.push_back(std::move(text));
     where = file.empty() ? "" : cat(file, ": ");
   }
-  check(source, where);
-  return source;
+  if (given == nullptr) return nullptr;
+  std::shared_ptr<const constraints::Language>& known = known_[source];
+  if (known != nullptr) return known;
+  try {
+    known = compile(source);
+  } catch (const Error& error) {
+    throw Error(error.kind(), cat(where, error.what()));
+  }
+  return known;
 }
 
-Constraint Constraints::build(const Engine& engine, const ConstraintSource& source) {
-  if (source.kind == Kind::none) return {};
-  const auto found = built_.find(source);
-  if (found != built_.end()) return found->second;
-  Constraint made;
-  switch (source.kind) {
-    case Kind::json:
-      made = Constraint::json(engine);
-      break;
-    case Kind::json_schema:
-      made = Constraint::json_schema(engine, source.texts[0]);
-      break;
-    case Kind::regex:
-      made = Constraint::regex(engine, source.texts[0]);
-      break;
-    case Kind::choice:
-      made = Constraint::choice(engine, source.texts);
-      break;
-    case Kind::grammar:
-      made = Constraint::grammar(engine, source.texts[0]);
-      break;
-    case Kind::none:
-      break;
-  }
-  return built_[source] = made;
+Constraint Constraints::build(const Engine& engine,
+                              const std::shared_ptr<const constraints::Language>& language) {
+  if (language == nullptr) return {};
+  const auto [place, is_new] = built_.try_emplace(language.get());
+  if (is_new) place->second = ConstraintAccess::make(engine, language);
+  return place->second;
 }
 
 }  // namespace coppice::cli

@@ -126,7 +126,7 @@ int generate(const std::vector<std::string>& arguments) {
   const bool json = wants_json(values);
   GenerateOptions request = generate_options(values);
   read_length_options(values, request);
-  const ConstraintSource constraint = constraint_in(values);
+  const auto constraint = ConstraintReader().read(values);
   const std::int32_t samples = sample_count(values);
   if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
   if (values.count("output") != 0) throw_usage("--output needs --batch; redirect other output");

@@ -81,7 +81,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
     json["tree_size"] = "auto";
   }
   json["tree_size_mean"] = s.tree_size_mean;
-  if (used.lookup != Lookup::none) {
+  if (used.lookup != Lookup::none || used.constrained) {
     json["looked_up"] = s.looked_up;
     json["looked_up_accepted"] = s.looked_up_accepted;
   }
@@ -99,6 +99,7 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   if (with_logprobs) json["logprobs"] = logprobs_json(engine, generation.logprobs);
   json["policy"] = used.policy;
   json["lookup"] = name_of(used.lookup);
+  if (used.constrained) json["constrained"] = true;
   if (!used.planned_for.empty()) json["planned_for"] = used.planned_for;
   json["acceptance"] = name_of(used.acceptance);
   json["temperature"] = used.temperature;
@@ -140,6 +141,7 @@ std::string as_used(const Used& used) {
   // Nothing is accepted or drafted then, but noise may be that of coupled texts.
   const bool names_rule = !plain || used.acceptance == Acceptance::coupled;
   return cat(used.policy, used.lookup == Lookup::none ? "" : cat(", lookup ", name_of(used.lookup)),
+             used.constrained ? ", constrained" : "",
              names_rule ? cat(", ", name_of(used.acceptance)) : "", ", temperature ",
              used.temperature, plain ? "" : cat(" (draft ", used.draft_temperature, ")"),
              used.temperature > 0.0 ? cat(", seed ", used.seed) : "", ", ", machine_of(used));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/constraint_options.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
@@ -368,7 +369,10 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {
   if (!engine.draft.empty()) return;
   const bool asked = text_in(values, "policy") == name_of(Policy::none);
-  if (!asked && lookup_in(values) != Lookup::none) return;  // drafts without a model
+  const Policy policy = named("policy", text_in(values, "policy"), all_policies());
+  const bool forces = asks_for_constraint(values) && takes(policy, PolicyOption::lookup);
+  // These draft without a model.
+  if (!asked && (lookup_in(values) != Lookup::none || forces)) return;
   const bool refused = text_in(values, "draft") == "none";
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {

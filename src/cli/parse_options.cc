@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/remedy.h"
+#include "cli/constraint_options.h"
 #include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
@@ -96,6 +97,11 @@ const po::option_description* find(const po::options_description& all, const std
   if (const std::string_view meant = aliased(typed); !meant.empty()) {
     throw_usage(cat("option ", quote(typed), " is unknown: it means --", meant,
                     ", which this command does not have; see --help"));
+  }
+  if (typed.starts_with("--") && find(constraint_options(), typed.substr(2)) != nullptr) {
+    throw_usage(cat("option ", quote(typed),
+                    " is unknown: this command's texts take no constraint; those of generate, "
+                    "chat, tree and study do"));
   }
   std::vector<std::string> known;
   for (const auto& option : all.options()) {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/constraint_options.h"
 #include "cli/option_values.h"
 #include "cli/study_folders.h"
 #include "cli/study_options.h"
@@ -16,7 +17,8 @@ int study(const std::vector<std::string>& arguments) {
     return arguments[0] == "compare" ? study_compare(rest) : study_merge(rest);
   }
   po::options_description all;
-  all.add(study_options()).add(study_policy_options()).add(model_options());
+  all.add(study_options()).add(study_policy_options()).add(constraint_options());
+  all.add(model_options());
   po::variables_map values;
   if (!parse(arguments, all,
              "coppice study: measure policies on prompts, against plain decoding\n\n"

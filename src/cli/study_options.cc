@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/constraint_options.h"
 #include "cli/option_values.h"
 #include "engine/check_speculation.h"
 #include "study/grid/grid.h"
@@ -133,6 +134,10 @@ StudyCommand study_command(const po::variables_map& values) {
   request.trace = text_in(values, "trace");
   request.acceptance_file = text_in(values, "acceptance-vector");
   request.shared = shared_options(values);
+  request.constraint = ConstraintReader().read(values);
+  if (request.constraint != nullptr && request.shared.ignore_eos) {
+    throw_usage("--ignore-eos: a text under a constraint ends by an end token; leave one out");
+  }
   study::Grid grid = study::make_grid(grid_lists(values), request.shared);
   request.cells = std::move(grid.cells);
   request.left_out = grid.notes;

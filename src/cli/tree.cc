@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -31,11 +32,28 @@ std::vector<std::vector<std::size_t>> children_of(const JudgedTree& tree) {
   return children;
 }
 
+bool has_states(const JudgedTree& tree) { return tree.nodes.front().allowed >= 0; }
+
+/// Small numbers for the states of a constraint, in the order of nodes.
+std::vector<std::size_t> numbered_states(const JudgedTree& tree) {
+  std::map<std::int32_t, std::size_t> numbers;
+  std::vector<std::size_t> of_nodes;
+  for (const TreeNode& node : tree.nodes) {
+    of_nodes.push_back(numbers.try_emplace(node.state, numbers.size()).first->second);
+  }
+  return of_nodes;
+}
+
+/// How a token that no distribution proposed was found.
+const char* found_by(const TreeNode& node) { return node.forced ? "forced" : "found"; }
+
 /// rule: what the tree was judged by; empty at temperature 0, where all rules are one.
 std::string as_text(const Engine& engine, const JudgedTree& tree, const std::string& rule,
                     bool colour) {
   const auto children = children_of(tree);
-  std::string out = "  draft   value  target\n";
+  const bool constrained = has_states(tree);
+  const std::vector<std::size_t> states = numbered_states(tree);
+  std::string out = cat("  draft   value  target", constrained ? "  state  may follow" : "", "\n");
   std::size_t accepted = 0;
   // Depth-first, with the line work that each level still needs.
   const auto draw = [&](const auto& self, std::size_t node, const std::string& lines) -> void {
@@ -45,15 +63,23 @@ std::string as_text(const Engine& engine, const JudgedTree& tree, const std::str
     if (node == 0) {
       std::snprintf(numbers, sizeof numbers, "%7s %7s %7s  ", "", "", "");
     } else {
-      char drafted[16] = "  found";  // no distribution proposed it
-      if (!n.looked_up) std::snprintf(drafted, sizeof drafted, "%7.4f", n.draft_prob);
+      char drafted[16];
+      if (n.looked_up) {
+        std::snprintf(drafted, sizeof drafted, "%7s", found_by(n));
+      } else {
+        std::snprintf(drafted, sizeof drafted, "%7.4f", n.draft_prob);
+      }
       std::snprintf(numbers, sizeof numbers, "%s %7.4f %7.4f  ", drafted, n.value, n.target_prob);
       accepted += n.accepted ? 1 : 0;
+    }
+    char of_state[40] = "";
+    if (constrained) {
+      std::snprintf(of_state, sizeof of_state, "%5zu  %10d  ", states[node], n.allowed);
     }
     const std::string branch = node == 0 ? "" : (last ? "└─ " : "├─ ");
     std::string text = "'" + printable(token_text(engine, n.token)) + "'";
     if (n.accepted && node != 0) text = colour ? "\033[1;32m" + text + "\033[0m" : text + " *";
-    out += numbers + lines + branch + text + "\n";
+    out += numbers + (of_state + lines) + branch + text + "\n";
     const std::string below = node == 0 ? "" : lines + (last ? "   " : "│  ");
     for (const std::size_t child : children[node]) self(self, child, below);
   };
@@ -109,13 +135,17 @@ bool smaller_sideways(const JudgedTree& tree) {
 std::string as_dot(const Engine& engine, const JudgedTree& tree) {
   const std::string accepted_look = ", style=filled, fillcolor=palegreen";
   const bool sideways = smaller_sideways(tree);
+  const bool constrained = has_states(tree);
+  const std::vector<std::size_t> states = numbered_states(tree);
   std::string out =
       cat("digraph tree {\n  graph [rankdir=", sideways ? "LR" : "TB",
           ", ordering=out, splines=line, nodesep=0.05, ranksep=0.45, fontname=\"sans-serif\", "
           "fontsize=9,\n"
           "         label=\"D: the draft's probability. v: estimated acceptance of the place.\\l"
           "T: the target's probability. Green: accepted.\\lDouble frame: the target's own "
-          "token.\\l\"];\n"
+          "token.\\l",
+          constrained ? "state: of the constraint, with how many tokens may follow.\\l" : "",
+          "\"];\n"
           "  node [shape=box, fontname=\"monospace\", fontsize=11, margin=\"0.08,0.03\", width=0, "
           "height=0];\n"
           "  edge [arrowhead=none, tailport=",
@@ -125,11 +155,20 @@ std::string as_dot(const Engine& engine, const JudgedTree& tree) {
     const TreeNode& n = tree.nodes[i];
     const auto parent = static_cast<std::size_t>(n.parent);
     if (n.accepted && i > 0 && parent == last_accepted) last_accepted = i;
-    char numbers[80] = "";
+    char numbers[128] = "";
     if (i > 0) {
-      char drafted[16] = "found";
-      if (!n.looked_up) std::snprintf(drafted, sizeof drafted, "D %.2f", n.draft_prob);
+      char drafted[16];
+      if (n.looked_up) {
+        std::snprintf(drafted, sizeof drafted, "%s", found_by(n));
+      } else {
+        std::snprintf(drafted, sizeof drafted, "D %.2f", n.draft_prob);
+      }
       std::snprintf(numbers, sizeof numbers, "%s  v %.2f  T %.2f", drafted, n.value, n.target_prob);
+    }
+    if (constrained) {
+      const std::string before = numbers;
+      std::snprintf(numbers, sizeof numbers, "%s%sstate %zu: %d", before.c_str(),
+                    i > 0 ? "<br/>" : "", states[i], n.allowed);
     }
     out +=
         dot_node(cat("n", i), dot_token(engine, n.token), numbers, n.accepted ? accepted_look : "");
@@ -156,6 +195,8 @@ std::string as_json(const Engine& engine, const JudgedTree& tree,
                      {"target_prob", n.target_prob},
                      {"accepted", n.accepted},
                      {"looked_up", n.looked_up}});
+    if (!has_states(tree)) continue;
+    nodes.back().update(Json{{"forced", n.forced}, {"state", n.state}, {"allowed", n.allowed}});
   }
   return Json{{"nodes", nodes},
               {"bonus", tree.bonus},
@@ -181,26 +222,32 @@ int tree(const std::vector<std::string>& arguments) {
       .add(constraint_options());
   all.add(model_options());
   po::variables_map values;
-  if (!parse(arguments, all,
-             "coppice tree: grow and judge one token tree after a prompt, and draw it\n\n"
-             "Columns: the draft's probability of the token, the estimated acceptance of its\n"
-             "position (DySpec), the target's probability. The accepted path is coloured\n"
-             "on a terminal, else marked by a star. \"found\": looked up, not drawn.\n",
-             values)) {
+  if (!parse(
+          arguments, all,
+          "coppice tree: grow and judge one token tree after a prompt, and draw it\n\n"
+          "Columns: the draft's probability of the token, the estimated acceptance of its\n"
+          "position (DySpec), the target's probability. The accepted path is coloured\n"
+          "on a terminal, else marked by a star. \"found\": looked up, not drawn. Under a "
+          "constraint,\n"
+          "its state behind each token and how many tokens may follow; \"forced\": its texts go\n"
+          "on so.\n",
+          values)) {
     return 0;
   }
   const std::string format =
       choice_in("--format", values["format"].as<std::string>(), {"text", "dot", "json"});
   GenerateOptions request = generate_options(values);
-  const ConstraintSource constraint = constraint_in(values);
+  const auto constraint = ConstraintReader().read(values);
   const Prompt prompt = read_prompt(values);
   request.validate();
   EngineOptions engine_request = engine_options(values, request.speculation);
   if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
-  if (engine_request.draft.empty() && request.lookup == Lookup::none) {
-    throw_usage("tree needs a draft model; give --draft MODEL, or --lookup text");
+  if (engine_request.draft.empty() && request.lookup == Lookup::none && constraint == nullptr) {
+    throw_usage(
+        "tree needs a draft model; give --draft MODEL, --lookup text, or a constraint that forces "
+        "tokens, as --json-schema");
   }
   read_acceptance_vector(values, engine_request, request);
   tell_usual_acceptance(values, request);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "base/utf8.h"
 #include "models/tokenizer/code_points.h"
@@ -10,37 +11,6 @@ namespace coppice::constraints {
 namespace {
 
 constexpr std::uint32_t first_surrogate = 0xd800, last_surrogate = 0xdfff;
-
-// How JSON spells what may not stand for itself.
-std::string escaped(std::uint32_t code_point) {
-  switch (code_point) {
-    case '"':
-      return "\\\"";
-    case '\\':
-      return "\\\\";
-    case '\b':
-      return "\\b";
-    case '\f':
-      return "\\f";
-    case '\n':
-      return "\\n";
-    case '\r':
-      return "\\r";
-    case '\t':
-      return "\\t";
-    default:
-      break;
-  }
-  constexpr char digits[] = "0123456789abcdef";
-  std::string text = "\\u00";
-  text += digits[code_point >> 4 & 15];
-  text += digits[code_point & 15];
-  return text;
-}
-
-bool needs_escape(std::uint32_t code_point) {
-  return code_point < 0x20 || code_point == '"' || code_point == '\\';
-}
 
 }  // namespace
 
@@ -86,26 +56,6 @@ bool CodePoints::has(std::uint32_t code_point) const {
   });
 }
 
-void append_utf8(std::string& text, std::uint32_t c) {
-  const auto add = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  if (c < 0x80) {
-    add(c);
-    return;
-  }
-  if (c < 0x800) {
-    add(0xc0 | c >> 6);
-  } else {
-    if (c < 0x10000) {
-      add(0xe0 | c >> 12);
-    } else {
-      add(0xf0 | c >> 18);
-      add(0x80 | (c >> 12 & 0x3f));
-    }
-    add(0x80 | (c >> 6 & 0x3f));
-  }
-  add(0x80 | (c & 0x3f));
-}
-
 std::uint32_t take_utf8(std::string_view& text, bool& is_valid) {
   const int length = utf8_sequence(text);
   const auto lead = static_cast<unsigned char>(text.front());
@@ -138,8 +88,8 @@ void add_sequences(Expressions& x, std::uint32_t low, std::uint32_t high, int le
     }
   }
   std::string from, to;
-  append_utf8(from, low);
-  append_utf8(to, high);
+  tokenization::append_utf8(static_cast<std::int32_t>(low), from);
+  tokenization::append_utf8(static_cast<std::int32_t>(high), to);
   Expr sequence = empty;
   for (std::size_t i = from.size(); i > 0; --i) {
     const auto set = ByteSet::range(static_cast<unsigned char>(from[i - 1]),
@@ -171,23 +121,16 @@ Expr json_character(Expressions& expressions, const CodePoints& characters) {
   std::vector<Expr> all = {utf8(expressions, characters.without(escapes))};
   for (const auto& [low, high] : escapes.ranges()) {
     for (std::uint32_t c = low; c <= high; ++c) {
-      if (characters.has(c)) all.push_back(expressions.text(escaped(c)));
+      const char character = static_cast<char>(c);
+      if (characters.has(c)) all.push_back(expressions.text(json_spelt({&character, 1})));
     }
   }
   return expressions.either(std::move(all));
 }
 
 std::string json_spelt(std::string_view text) {
-  std::string spelt;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (needs_escape(byte)) {
-      spelt += escaped(byte);
-    } else {
-      spelt.push_back(c);
-    }
-  }
-  return spelt;
+  const std::string quoted = nlohmann::json(text).dump();
+  return quoted.substr(1, quoted.size() - 2);
 }
 
 }  // namespace coppice::constraints

@@ -33,7 +33,6 @@ class CodePoints {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges_;
 };
 
-void append_utf8(std::string& text, std::uint32_t code_point);
 /// Takes a character off the text's front; a byte that begins none is taken as it is, with
 /// `is_valid` false.
 std::uint32_t take_utf8(std::string_view& text, bool& is_valid);

@@ -5,22 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "constraints/gbnf.h"
-#include "constraints/json_text.h"
 #include "constraints/masks.h"
-#include "constraints/regex.h"
-#include "constraints/schema.h"
 
 namespace coppice::constraints {
-namespace {
-
-void require_size(std::size_t bytes, const char* what) {
-  if (bytes <= largest_constraint) return;
-  throw_usage(cat(what, ": ", bytes, " bytes; at most ", largest_constraint,
-                  " are taken: make it shorter"));
-}
-
-}  // namespace
 
 // The least recently used masks go first, by halves: what was not asked for since the cache was
 // last half full.
@@ -49,13 +36,15 @@ class MaskCache {
 };
 
 struct Constraint::Machine {
-  explicit Machine(const Vocabulary& vocabulary) : masks(vocabulary, expressions) {}
+  Machine(const Vocabulary& vocabulary, const Language& language)
+      : expressions(language.expressions), start(language.start), masks(vocabulary, expressions) {}
 
   mutable std::mutex mutex;
   Expressions expressions;
+  const Expr start;
   Masks masks;
   MaskCache cache;
-  Expr start = nothing;
+  std::unordered_map<Expr, std::vector<TokenId>> forced;
 
   void begin_call() {
     expressions.restart();
@@ -69,64 +58,48 @@ struct Constraint::Machine {
 };
 
 Constraint::Constraint(std::shared_ptr<const Vocabulary> vocabulary,
-                       std::unique_ptr<Machine> machine)
-    : vocabulary_(std::move(vocabulary)), machine_(std::move(machine)) {}
+                       const std::shared_ptr<const Language>& language)
+    : vocabulary_(std::move(vocabulary)),
+      machine_(std::make_unique<Machine>(*vocabulary_, *language)) {}
 
 Constraint::~Constraint() = default;
 
 const Vocabulary& Constraint::vocabulary() const { return *vocabulary_; }
 
-template <typename Build>
-std::shared_ptr<const Constraint> Constraint::build(std::shared_ptr<const Vocabulary>&& vocabulary,
-                                                    const Build& language) {
-  auto machine = std::make_unique<Machine>(*vocabulary);
-  machine->start = machine->expressions.finish(language(machine->expressions));
-  if (machine->start == nothing) {
-    throw_usage("the constraint admits no text at all; correct what contradicts itself");
-  }
-  return std::shared_ptr<const Constraint>(
-      new Constraint(std::move(vocabulary), std::move(machine)));
+namespace {
+
+using Kind = ConstraintSource::Kind;
+
+std::shared_ptr<const Constraint> compiled(std::shared_ptr<const Vocabulary>&& vocabulary,
+                                           ConstraintSource&& source) {
+  return std::make_shared<const Constraint>(std::move(vocabulary), compile(std::move(source)));
 }
+
+}  // namespace
 
 std::shared_ptr<const Constraint> Constraint::regex(std::shared_ptr<const Vocabulary> vocabulary,
                                                     std::string_view pattern) {
-  require_size(pattern.size(), "regular expression");
-  return build(std::move(vocabulary), [&](Expressions& expressions) {
-    return compile_regex(expressions, pattern, RegexUse::whole_text, "regular expression");
-  });
+  return compiled(std::move(vocabulary), {Kind::regex, {std::string(pattern)}});
 }
 
 std::shared_ptr<const Constraint> Constraint::choice(std::shared_ptr<const Vocabulary> vocabulary,
                                                      std::span<const std::string> texts) {
-  std::size_t bytes = 0;
-  for (const std::string& text : texts) bytes += text.size();
-  require_size(bytes, "choice");
-  return build(std::move(vocabulary), [&](Expressions& expressions) {
-    std::vector<Expr> all;
-    for (const std::string& text : texts) all.push_back(expressions.text(text));
-    return expressions.either(std::move(all));
-  });
+  return compiled(std::move(vocabulary), {Kind::choice, {texts.begin(), texts.end()}});
 }
 
 std::shared_ptr<const Constraint> Constraint::json_schema(
     std::shared_ptr<const Vocabulary> vocabulary, std::string_view schema, JsonSpace space) {
-  require_size(schema.size(), "JSON schema");
-  return build(std::move(vocabulary), [&](Expressions& expressions) {
-    return compile_schema(expressions, schema, space);
-  });
+  return compiled(std::move(vocabulary), {Kind::json_schema, {std::string(schema)}, space});
 }
 
 std::shared_ptr<const Constraint> Constraint::json(std::shared_ptr<const Vocabulary> vocabulary,
                                                    JsonSpace space) {
-  return build(std::move(vocabulary),
-               [&](Expressions& expressions) { return JsonText(expressions, space).value(); });
+  return compiled(std::move(vocabulary), {Kind::json, {}, space});
 }
 
 std::shared_ptr<const Constraint> Constraint::gbnf(std::shared_ptr<const Vocabulary> vocabulary,
                                                    std::string_view grammar) {
-  require_size(grammar.size(), "grammar");
-  return build(std::move(vocabulary),
-               [&](Expressions& expressions) { return compile_gbnf(expressions, grammar); });
+  return compiled(std::move(vocabulary), {Kind::grammar, {std::string(grammar)}});
 }
 
 Constraint::State Constraint::start() const { return machine_->start; }
@@ -183,6 +156,20 @@ std::string Constraint::forced_text(State state) const {
 }
 
 std::vector<TokenId> Constraint::forced(State state) const {
+  {
+    const std::lock_guard lock(machine_->mutex);
+    if (const auto known = machine_->forced.find(state); known != machine_->forced.end()) {
+      return known->second;
+    }
+  }
+  std::vector<TokenId> tokens = spelt_forced(state);
+  const std::lock_guard lock(machine_->mutex);
+  if (machine_->forced.size() >= most_forced) machine_->forced.clear();
+  machine_->forced[state] = tokens;
+  return tokens;
+}
+
+std::vector<TokenId> Constraint::spelt_forced(State state) const {
   const std::string text = forced_text(state);
   if (text.empty()) return {};
   std::vector<TokenId> tokens;
@@ -207,6 +194,7 @@ Constraint::Usage Constraint::usage() const {
   Usage usage;
   usage.states = machine_->expressions.size();
   usage.masks = machine_->cache.size();
+  usage.filled = machine_->expressions.filled();
   usage.bytes = machine_->expressions.memory() + machine_->masks.memory() +
                 usage.masks * (vocabulary_->words() * 4 + 100);
   return usage;

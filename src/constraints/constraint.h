@@ -10,20 +10,12 @@
 
 #include "base/token_id.h"
 #include "base/token_rules.h"
+#include "constraints/language.h"
 #include "constraints/vocabulary.h"
 
 namespace coppice::constraints {
 
 using Mask = TokenMask;
-
-/// Where a JSON schema leaves white space open.
-enum class JsonSpace : std::uint8_t {
-  some,    ///< everywhere that JSON allows it: up to two line ends, then up to 32 blanks, as
-           ///< indented text has them. A model with nothing to say fills its answer with more.
-  any,     ///< everywhere that JSON allows it, as much as the model likes
-  python,  ///< one space behind each comma and colon, as Python's json.dumps() writes
-  none,    ///< nowhere
-};
 
 /// A language over bytes, and its tokens in one vocabulary. Built once, then shared between texts
 /// and threads: all functions may be called from several threads at once.
@@ -32,32 +24,26 @@ enum class JsonSpace : std::uint8_t {
 /// one constraint for as long as it lives; equal states have equal futures, but not the other way
 /// around.
 ///
-/// Throws Error(usage) where a constraint is built from what is wrong or not supported, naming the
-/// place and the remedy; Error(failure) where a text reaches a state that would take more time or
-/// memory than a constraint may (see limits.h).
+/// Throws as compile() where a constraint is built; Error(failure) where a text reaches a state
+/// that would take more time or memory than a constraint may (see limits.h).
 class Constraint final : public TokenRules {
  public:
   using State = std::int32_t;
   /// Of a text that left the language. It is no argument of any function but accepting().
   static constexpr State nowhere = -1;
 
-  /// The whole text matches the expression: what ECMA-262 writes without flags, except for back
-  /// references, look-behind and word boundaries. `.` is no line end.
+  Constraint(std::shared_ptr<const Vocabulary> vocabulary,
+             const std::shared_ptr<const Language>& language);
+  /// What ConstraintSource::Kind says of each.
   static std::shared_ptr<const Constraint> regex(std::shared_ptr<const Vocabulary> vocabulary,
                                                  std::string_view pattern);
-  /// The text is one of these.
   static std::shared_ptr<const Constraint> choice(std::shared_ptr<const Vocabulary> vocabulary,
                                                   std::span<const std::string> texts);
-  /// The text is JSON that a schema of draft 2020-12 admits (or an older draft, if "$schema" says
-  /// so). Properties come in the schema's order, additional ones behind them. README.md lists the
-  /// keywords; others that assert something are refused by their place.
   static std::shared_ptr<const Constraint> json_schema(std::shared_ptr<const Vocabulary> vocabulary,
                                                        std::string_view schema,
                                                        JsonSpace space = JsonSpace::some);
-  /// The text is any JSON value.
   static std::shared_ptr<const Constraint> json(std::shared_ptr<const Vocabulary> vocabulary,
                                                 JsonSpace space = JsonSpace::some);
-  /// The text is what the rule `root` of a grammar in llama.cpp's GBNF syntax spells.
   static std::shared_ptr<const Constraint> gbnf(std::shared_ptr<const Vocabulary> vocabulary,
                                                 std::string_view grammar);
 
@@ -88,22 +74,20 @@ class Constraint final : public TokenRules {
   /// proposal: other tokens may spell the same bytes.
   std::vector<TokenId> forced(State state) const override;
 
-  static constexpr std::size_t longest_forced = 4096;
+  static constexpr std::size_t longest_forced = 256;
 
   /// What it holds, for tests and reports.
   struct Usage {
     std::size_t states = 0;  ///< expressions met, of which states are some
     std::size_t bytes = 0;   ///< about, with all caches
     std::size_t masks = 0;   ///< cached
+    double filled = 0.0;     ///< of the bound on states: 1 where the next new one throws
   };
   Usage usage() const;
 
  private:
   struct Machine;
-  Constraint(std::shared_ptr<const Vocabulary> vocabulary, std::unique_ptr<Machine> machine);
-  template <typename Build>
-  static std::shared_ptr<const Constraint> build(std::shared_ptr<const Vocabulary>&& vocabulary,
-                                                 const Build& language);
+  std::vector<TokenId> spelt_forced(State state) const;
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::unique_ptr<Machine> machine_;

@@ -223,14 +223,14 @@ Expr Expressions::next(Expr e, unsigned char byte) {
 
 const Expressions::Row& Expressions::make_row(Expr e) {
   const std::vector<Edge> found = edges(e);
-  auto row = std::make_unique<Row>();
+  const auto row = std::make_shared<Row>();
   row->fill(nothing);
   for (const Edge& edge : found) {
     set(edge.set).each([&](int byte) { (*row)[static_cast<std::size_t>(byte)] = edge.to; });
   }
   const auto i = static_cast<std::size_t>(e);
   if (i >= rows_.size()) rows_.resize(nodes_.size() + nodes_.size() / 2);
-  rows_[i] = std::move(row);
+  rows_[i] = row;
   ++kept_rows_;
   count(64);
   // One call may make many; they are dropped behind it.

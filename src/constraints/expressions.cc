@@ -234,20 +234,26 @@ Expr Expressions::concat(Expr head, Expr tail) {
   return tail;
 }
 
-Expr Expressions::either(std::vector<Expr> parts) {
+std::vector<Expr> Expressions::flattened(std::span<const Expr> parts, Kind whole,
+                                         Expr neutral) const {
   std::vector<Expr> flat;
   for (const Expr part : parts) {
-    if (part == nothing) continue;
-    if (at(part).kind == Kind::either) {
+    if (part == neutral) continue;
+    if (at(part).kind == whole) {
       const auto inner = list(at(part));
       flat.insert(flat.end(), inner.begin(), inner.end());
     } else {
       flat.push_back(part);
     }
   }
-  if (flat.empty()) return nothing;
   std::sort(flat.begin(), flat.end());
   flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+  return flat;
+}
+
+Expr Expressions::either(std::vector<Expr> parts) {
+  std::vector<Expr> flat = flattened(parts, Kind::either, nothing);
+  if (flat.empty()) return nothing;
   count(static_cast<std::int64_t>(flat.size()));
   if (flat.size() > 1) {
     // Alternatives that differ in their first byte alone, or in how often they repeat their first
@@ -335,22 +341,10 @@ Expr Expressions::either(std::vector<Expr> parts) {
 }
 
 Expr Expressions::intersection(std::vector<Expr> parts) {
-  std::vector<Expr> flat;
   const Expr all_texts = anything();
-  for (const Expr part : parts) {
-    if (part == nothing) return nothing;
-    if (part == all_texts) continue;
-    if (at(part).kind == Kind::both) {
-      const auto inner = list(at(part));
-      flat.insert(flat.end(), inner.begin(), inner.end());
-    } else {
-      flat.push_back(part);
-    }
-  }
+  const std::vector<Expr> flat = flattened(parts, Kind::both, all_texts);
   if (flat.empty()) return all_texts;
-  std::sort(flat.begin(), flat.end());
-  flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
-  if (flat.size() == 1) return flat.front();
+  if (flat.size() == 1 || flat.front() == nothing) return flat.front();
   if (flat.front() == empty) {
     return std::ranges::all_of(flat, [&](Expr e) { return nullable(e); }) ? empty : nothing;
   }
@@ -414,6 +408,14 @@ Expr Expressions::body(Expr rule_expression) const {
 std::vector<Expr> Expressions::members(Expr e) const {
   const auto all = list(at(e));
   return {all.begin(), all.end()};
+}
+
+double Expressions::filled() const {
+  const auto share = [](std::size_t used, std::size_t most) {
+    return static_cast<double>(used) / static_cast<double>(most);
+  };
+  return std::max({share(nodes_.size(), most_expressions), share(sets_.size(), most_expressions),
+                   share(members_.size(), most_members)});
 }
 
 std::size_t Expressions::memory() const {

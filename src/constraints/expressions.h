@@ -25,8 +25,8 @@ inline constexpr Expr nothing = 0;  ///< no text
 inline constexpr Expr empty = 1;    ///< the empty text alone
 inline constexpr std::int32_t no_limit = -1;
 
-/// Not thread safe. Expressions are built from parts that exist, rules apart, so that a part has a
-/// lower number than the whole.
+/// Not thread safe; a copy goes on alone. Expressions are built from parts that exist, rules apart,
+/// so that a part has a lower number than the whole.
 class Expressions {
  public:
   enum class Kind : std::uint8_t {
@@ -118,6 +118,8 @@ class Expressions {
   void trim();
   std::size_t size() const { return nodes_.size(); }
   std::size_t memory() const;
+  /// How much of what may be interned is: 1 where the next new expression throws.
+  double filled() const;
 
  private:
   struct Node {
@@ -141,9 +143,10 @@ class Expressions {
   bool is_nullable(const Node& node) const;
   bool is_alive(Expr e);
   Expr intersection(std::vector<Expr> parts);
+  /// Parts of either or both, sorted, each once: of a part that is a `whole` itself its members.
+  std::vector<Expr> flattened(std::span<const Expr> parts, Kind whole, Expr neutral) const;
   Expr multiple(std::int32_t remainder, std::int32_t phase, std::int32_t modulus,
                 std::int32_t decimals);
-  void derive(Expr e, std::vector<Edge>& found);
   /// edges(), those included behind which no text is left.
   std::vector<Edge> raw_edges(Expr e);
   std::vector<Edge> merged(const std::vector<Edge>& parts);
@@ -169,7 +172,7 @@ class Expressions {
   bool finished_ = false;
   std::vector<EdgeList> edge_lists_;  ///< by expression
   std::vector<Edge> edge_pool_;
-  std::vector<std::unique_ptr<Row>> rows_;
+  std::vector<std::shared_ptr<const Row>> rows_;
   std::size_t kept_rows_ = 0;
   std::int64_t steps_ = 0;
 };

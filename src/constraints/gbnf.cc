@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "constraints/code_points.h"
 #include "constraints/regex_syntax.h"
+#include "models/tokenizer/code_points.h"
 
 namespace coppice::constraints {
 namespace {
@@ -110,7 +111,9 @@ class GbnfParser {
       Expr one = nothing;
       if (take("\"")) {
         std::string text;
-        while (!take("\"")) append_utf8(text, character("a text"));
+        while (!take("\"")) {
+          tokenization::append_utf8(static_cast<std::int32_t>(character("a text")), text);
+        }
         one = x_.text(text);
       } else if (take("[")) {
         one = utf8(x_, bracket());

@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "constraints/constraint.h"
-#include "constraints/expressions.h"
+#include "constraints/language.h"
 
 namespace coppice::constraints {
 

@@ -20,6 +20,8 @@ inline constexpr std::int64_t most_steps = 60'000'000;
 inline constexpr int deepest_expression = 1500;
 /// Times that one "{m,n}" may ask for.
 inline constexpr std::int32_t most_repeats = 1'000'000'000;
+/// States whose forced tokens are remembered.
+inline constexpr std::size_t most_forced = std::size_t{1} << 12;
 /// Bytes of cached transitions, and of cached masks. What goes beyond is computed again.
 inline constexpr std::size_t transition_cache = std::size_t{64} << 20;
 inline constexpr std::size_t mask_cache = std::size_t{64} << 20;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/tokenizer/code_points.h"
 
 namespace coppice::constraints {
 namespace {
@@ -328,10 +329,13 @@ class RegexParser {
 
   CodePoints property() {
     std::string name;
+    const auto add = [&] {
+      tokenization::append_utf8(static_cast<std::int32_t>(character()), name);
+    };
     if (take("{")) {
-      while (!take("}")) append_utf8(name, character());
+      while (!take("}")) add();
     } else {
-      append_utf8(name, character());
+      add();
     }
     for (const std::string_view prefix : {"gc=", "General_Category="}) {
       if (name.starts_with(prefix)) name.erase(0, prefix.size());

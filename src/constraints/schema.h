@@ -3,8 +3,7 @@
 
 #include <string_view>
 
-#include "constraints/constraint.h"
-#include "constraints/expressions.h"
+#include "constraints/language.h"
 
 namespace coppice::constraints {
 

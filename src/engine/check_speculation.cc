@@ -175,6 +175,10 @@ bool takes_proposals(const GenerateOptions& options) {
   return std::visit([](const auto& asked) { return takes_lookup(asked); }, options.speculation);
 }
 
+bool proposes(const GenerateOptions& options) {
+  return options.lookup != Lookup::none || (options.constraint && takes_proposals(options));
+}
+
 void check_lookup(const GenerateOptions& options) {
   if (options.lookup == Lookup::none || takes_proposals(options)) return;
   throw_usage(cat("lookup ", name_of(options.lookup), ": the trees of policy ",

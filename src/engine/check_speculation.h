@@ -33,6 +33,9 @@ std::int64_t nodes_of(const std::vector<std::int32_t>& widths);
 /// Whether its policy has a place for children that no draft model draws.
 bool takes_proposals(const GenerateOptions& options);
 
+/// Whether trees have children without a draft: looked-up ones, or what a constraint forces.
+bool proposes(const GenerateOptions& options);
+
 /// Whether it keeps children for their probability, so that it is exact only where any tree is
 /// (drafting/any_tree.h): not under sampled rejection.
 bool needs_any_tree_exact(const Speculation& speculation);

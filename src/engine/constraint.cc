@@ -1,38 +1,45 @@
+#include <string>
 #include <utility>
 
+#include "constraints/language.h"
 #include "engine/access.h"
 #include "engine/constraint_impl.h"
 #include "engine/engine_impl.h"
 
 namespace coppice {
+namespace {
 
-Constraint ConstraintAccess::make(std::shared_ptr<const constraints::Constraint> rules) {
+using Kind = constraints::ConstraintSource::Kind;
+
+Constraint compiled(const Engine& engine, const constraints::ConstraintSource& source) {
+  return ConstraintAccess::make(engine, compile(source));
+}
+
+}  // namespace
+
+Constraint ConstraintAccess::make(const Engine& engine,
+                                  std::shared_ptr<const constraints::Language> language) {
   Constraint made;
-  made.impl_ = std::make_shared<Constraint::Impl>(Constraint::Impl{std::move(rules)});
+  made.impl_ = std::make_shared<Constraint::Impl>(inside(engine).vocabulary(), std::move(language));
   return made;
 }
 
-Constraint Constraint::json(const Engine& engine) {
-  return ConstraintAccess::make(constraints::Constraint::json(inside(engine).vocabulary()));
-}
+Constraint Constraint::json(const Engine& engine) { return compiled(engine, {Kind::json, {}}); }
 
 Constraint Constraint::json_schema(const Engine& engine, std::string_view schema) {
-  return ConstraintAccess::make(
-      constraints::Constraint::json_schema(inside(engine).vocabulary(), schema));
+  return compiled(engine, {Kind::json_schema, {std::string(schema)}});
 }
 
 Constraint Constraint::regex(const Engine& engine, std::string_view pattern) {
-  return ConstraintAccess::make(
-      constraints::Constraint::regex(inside(engine).vocabulary(), pattern));
+  return compiled(engine, {Kind::regex, {std::string(pattern)}});
 }
 
 Constraint Constraint::choice(const Engine& engine, std::span<const std::string> texts) {
-  return ConstraintAccess::make(
-      constraints::Constraint::choice(inside(engine).vocabulary(), texts));
+  return compiled(engine, {Kind::choice, {texts.begin(), texts.end()}});
 }
 
 Constraint Constraint::grammar(const Engine& engine, std::string_view gbnf) {
-  return ConstraintAccess::make(constraints::Constraint::gbnf(inside(engine).vocabulary(), gbnf));
+  return compiled(engine, {Kind::grammar, {std::string(gbnf)}});
 }
 
 }  // namespace coppice

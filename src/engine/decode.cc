@@ -11,6 +11,17 @@
 #include "engine/step.h"
 
 namespace coppice {
+namespace {
+
+bool is_forced(const TokenTree& tree, std::int32_t parent, TokenId token) {
+  const auto mask = tree.mask(parent);
+  if (mask == nullptr || mask->only == token) return mask != nullptr;
+  const std::vector<TokenId> run =
+      tree.rules->forced(tree.rule_state[static_cast<std::size_t>(parent)]);
+  return !run.empty() && run.front() == token;
+}
+
+}  // namespace
 
 Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOptions& options,
                   const PieceCallback& callback) {
@@ -75,6 +86,12 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
     node.accepted =
         n == 0 || std::find(path.begin(), path.end(), static_cast<std::int32_t>(n)) != path.end();
     node.looked_up = tree.is_certain(static_cast<std::int32_t>(n));
+    if (tree.rules != nullptr) {
+      const auto mask = tree.mask(static_cast<std::int32_t>(n));
+      node.state = tree.rule_state[n];
+      node.allowed = mask == nullptr ? 0 : mask->allowed;
+      node.forced = node.looked_up && is_forced(tree, tree.parent[n], node.token);
+    }
     judged.nodes.push_back(node);
   }
   return judged;

@@ -35,7 +35,7 @@ void Engine::Impl::check(const GenerateOptions& request) const {
   check_fits(request.speculation, options.max_tree_size);
   check_lookup(request);
   if (!request.stop.empty()) require_tokenizer();
-  const constraints::Constraint* const ruling = ConstraintAccess::rules(request.constraint);
+  const auto* const ruling = ConstraintAccess::generations(request.constraint);
   if (ruling == nullptr) return;
   if (request.ignore_eos) {
     throw_usage(

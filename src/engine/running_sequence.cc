@@ -20,8 +20,11 @@ RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
       prompt_length_(sequence.length()),
       stream_(asked.options.stop) {
   tree.reserve(engine.options.max_tree_size + 1);
-  state.rules = ConstraintAccess::rules(asked.options.constraint);
-  if (state.rules != nullptr) state.rule_state = state.rules->start();
+  if (const auto* const ruling = ConstraintAccess::generations(asked.options.constraint)) {
+    rules_ = ruling->for_text();
+    state.rule_state = rules_->start();
+  }
+  state.rules = rules_.get();
   if (state.length() >= engine.target.model->max_positions()) {
     end(FinishReason::context);
   } else if (request.options.max_new_tokens == 0) {
@@ -231,6 +234,7 @@ Generation RunningSequence::finish(double seconds) {
     used.planned_for = request.plan.planned_for;
   }
   used.lookup = options.lookup;
+  used.constrained = static_cast<bool>(options.constraint);
   used.acceptance = options.acceptance;
   used.temperature = options.sampling.temperature;
   used.draft_temperature = speculator.draft_temperature();

@@ -131,6 +131,7 @@ class RunningSequence {
   bool take(TokenId token, bool of_step);
   void release_text();
 
+  std::shared_ptr<const TokenRules> rules_;  ///< of its text alone; null: none
   const PieceCallback& callback_;
   std::int32_t prompt_length_;  ///< tokens of the sequence before this generation's
   TextStream stream_;

@@ -32,7 +32,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
-  if (!has_draft && !looks_up()) options.speculation = Plain{};
+  if (!has_draft && !proposes(options)) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs(stop);
     // Without memory to measure in there is none to speculate in either.

@@ -113,7 +113,7 @@ struct PolicyMaker {
   SequenceSizer* sizer;
   const AcceptanceCalibration* calibration;
   AcceptanceRule draw;
-  bool looks_up;
+  bool proposes;  ///< as in check_speculation.h
 
   using Made = std::unique_ptr<DraftPolicy>;
 
@@ -145,7 +145,7 @@ struct PolicyMaker {
   Made dyspec(bool plain_values, SequenceSizer* sizes) const {
     const AcceptanceCalibration* values = plain_values ? nullptr : calibration;
     // DySpec's own values look at no drawn child, but to compare it with a proposal.
-    const bool any_tree = (values != nullptr || looks_up) && draw != AcceptanceRule::rejection;
+    const bool any_tree = (values != nullptr || proposes) && draw != AcceptanceRule::rejection;
     return make_dyspec_policy({values, sizes == nullptr ? nullptr : &sizes->prices(), any_tree});
   }
 };
@@ -181,9 +181,8 @@ std::unique_ptr<DraftPolicy> make_policy(const GenerateOptions& options, const T
                                          SequenceSizer* sizer,
                                          const AcceptanceCalibration* calibration) {
   if (sizer != nullptr) calibration = &sizer->calibration();
-  return std::visit(
-      PolicyMaker{plan, sizer, calibration, drawing_rule(options), options.lookup != Lookup::none},
-      options.speculation);
+  return std::visit(PolicyMaker{plan, sizer, calibration, drawing_rule(options), proposes(options)},
+                    options.speculation);
 }
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "engine/constraint_impl.h"
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
 #include "study/prompts/prompts.h"
@@ -90,6 +91,10 @@ StudyOutcome conduct(const StudyRequest& request, const std::filesystem::path& o
     check_device(results, file.runs.back());
     if (!acceptance.give(engine, hooks)) return unfinished;
     work.requests = acceptance.requests();
+    if (request.constraint != nullptr) {
+      const Constraint constraint = ConstraintAccess::make(engine, request.constraint);
+      for (auto& [key, options] : work.requests) options.constraint = constraint;
+    }
     work.run = file.runs.back().id;
     folder.write(file);
     if (!run_study(engine, work, results, hooks)) return unfinished;

@@ -121,6 +121,41 @@ TEST_F(Batch, LinesHaveOptionsOfTheirOwn) {
   expect(lines[4], "--prompt-ids 1,300,301 --repetition-penalty 1.2 --stream 5" + common);
 }
 
+// A schema is an object of its line or a text, and properties come in its order.
+TEST_F(Batch, LinesHaveConstraintsOfTheirOwn) {
+  const std::string schema = R"({"type": "object", "properties": {"zeal": {"type": "boolean"}, )"
+                             R"("age": {"enum": [7, 8]}}, "required": ["zeal", "age"], )"
+                             R"("additionalProperties": false})";
+  const std::string file =
+      write("lines.jsonl",
+            cat(R"({"prompt": "A cat", "json_schema": )", schema, "}\n",
+                R"({"prompt": "A cat", "json_schema": )", Json(schema).dump(), "}\n",
+                R"({"prompt": "A cat", "choice": ["no", "yes"]})", "\n", R"({"prompt": "A cat"})",
+                "\n", R"({"prompt": "A cat", "json_schema": false})", "\n"));
+  const std::string common = " --temperature 0 --max-new-tokens 60";
+  Result r = run("generate --regex '[0-9]{3}' --batch " + file + fixed + common);
+  EXPECT_EQ(r.code, 2);
+  EXPECT_NE(r.err.find("line 5: the constraint admits no text at all"), std::string::npos) << r.err;
+  std::string lines_file = slurp(file);
+  lines_file.resize(lines_file.rfind("{\"prompt\": \"A cat\", \"json_schema\": false"));
+  r = run("generate --regex '[0-9]{3}' --batch " + write("some.jsonl", lines_file) + fixed +
+          common);
+  ASSERT_EQ(r.code, 0) << r.err;
+  const std::vector<Json> lines = lines_of(r.out);
+  ASSERT_EQ(lines.size(), 4u);
+  for (const std::size_t i : {0, 1}) {
+    EXPECT_EQ(lines[i]["finish_reason"], "eos");
+    const std::string text = lines[i]["text"];
+    EXPECT_LT(text.find("zeal"), text.find("age")) << text;
+    EXPECT_TRUE(Json::parse(text).at("age").is_number_integer()) << text;
+    EXPECT_EQ(lines[i]["constrained"], true);
+    EXPECT_TRUE(lines[i].contains("looked_up"));
+  }
+  EXPECT_EQ(lines[0]["tokens"], lines[1]["tokens"]);
+  EXPECT_TRUE(lines[2]["text"] == "no" || lines[2]["text"] == "yes") << lines[2];
+  EXPECT_EQ(lines[3]["text"].get<std::string>().size(), 3u) << lines[3];
+}
+
 // A line may speculate where the command does not, and in larger trees than an engine's usual 64.
 TEST_F(Batch, TheModelsServeAllLines) {
   const std::string file =
@@ -158,6 +193,10 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "parallel": 4})",
        "key 'parallel' holds for all lines; give it on the command line, as --parallel"},
       {R"({"prompt": "x", "target": "y"})", "on the command line, as --target"},
+      {R"({"prompt": "x", "json_schema": 5})", "\"json_schema\" is 5; give a schema"},
+      {R"({"prompt": "x", "json_schema": {"contains": {}}})", "#/contains"},
+      {R"({"prompt": "x", "json_schema": "cat.json"})", "not a file's name"},
+      {R"({"prompt": "x", "json": true, "regex": "a"})", "one constraint"},
       {R"({"prompt": "x", "model": "y"})", "on the command line, as --target"},
       {R"({"prompt": "x", "kv_tokens": 9})", "on the command line, as --kv-tokens"},
       {R"({"prompt": "x", "max_tokens": 9})",

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/command_runs.h"
@@ -148,6 +149,23 @@ TEST_F(ChatCommand, TalksOverAPipeAndComputesNothingTwice) {
   shorter.erase(3);
   EXPECT_EQ(generated("--messages '" + written("three.json", shorter.dump()) + "'")["text"],
             second);
+}
+
+// Each answer is held to the constraint from its own beginning.
+TEST_F(ChatCommand, AnswersAreHeldToAConstraint) {
+  for (const char* draft : {"", "--draft none "}) {
+    const Result r = talk(cat("chat --device cpu --temperature 1 --seed 5 ", draft,
+                              "--choice yes --choice 'no, never'"),
+                          "Who are you?\nAnd why?\n/retry\n/exit\n");
+    ASSERT_EQ(r.code, 0) << r.err;
+    std::istringstream lines(r.out);
+    int answers = 0;
+    for (std::string line; std::getline(lines, line); ++answers) {
+      EXPECT_TRUE(line == "yes" || line == "no, never") << r.out;
+    }
+    EXPECT_EQ(answers, 3) << r.out;
+    EXPECT_EQ(r.err.find("plain decoding"), std::string::npos) << r.err;
+  }
 }
 
 TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {

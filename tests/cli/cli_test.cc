@@ -284,6 +284,65 @@ TEST_F(Cli, TreeInEveryFormat) {
   EXPECT_NE(run(drawn + "chain --tree-size 12").out.find("rankdir=TB"), std::string::npos);
 }
 
+// A tree under a constraint shows its states, also where it alone drafts.
+TEST_F(Cli, TreesShowTheConstraint) {
+  const std::string common =
+      "tree --prompt 'Once' --choice 'first of all' --choice 'first of them' --temperature 0 ";
+  const Result text = run(common + "--draft none");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("state  may follow"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" forced "), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find(" found "), std::string::npos) << text.out;
+  EXPECT_NE(run(common + "--format dot").out.find("state 0: "), std::string::npos);
+  const auto json = nlohmann::json::parse(run(common + "--format json").out);
+  for (const auto& node : json["nodes"]) {
+    EXPECT_GT(node.at("allowed"), 0) << node;
+    EXPECT_TRUE(node.at("forced").is_boolean());
+    EXPECT_GE(node.at("state"), 0);
+  }
+  const auto free = nlohmann::json::parse(run("tree --prompt 'Once' --format json").out);
+  EXPECT_FALSE(free["nodes"][0].contains("state"));
+  const Result without = run("tree --prompt 'Once' --draft none --choice a --policy sequoia");
+  EXPECT_EQ(without.code, 0) << without.err;
+}
+
+// Commands whose texts take no constraint say who does.
+TEST_F(Cli, ConstraintsAreRefusedWhereTheyAreNotObeyed) {
+  for (const char* command :
+       {"record --prompts p --out o", "replay r", "audit", "advise", "workload w"}) {
+    const Result r = run(cat(command, " --json-schema '{}'"));
+    EXPECT_EQ(r.code, 2) << command;
+    EXPECT_NE(r.err.find("take no constraint; those of generate, chat, tree and study do"),
+              std::string::npos)
+        << command << ": " << r.err;
+  }
+}
+
+// A study's texts are held to its constraint, which its files and its page name.
+TEST_F(Cli, StudiesTakeAConstraint) {
+  std::ofstream(folder("prompts")) << "Once upon a time\nThe captain\n";
+  const std::string out = folder("constrained");
+  const std::string common =
+      cat("study --device cpu --prompts '", folder("prompts"), "' --out '", out,
+          "' --max-new-tokens 24 --policies lookup,chain --tree-sizes 4 ");
+  const Result r = run(common + "--choice 'yes, of course' --choice 'no, not now'");
+  ASSERT_EQ(r.code, 0) << r.err;
+  std::ifstream results(out + "/results.jsonl");
+  int texts = 0;
+  for (std::string line; std::getline(results, line); ++texts) {
+    const auto turn = nlohmann::json::parse(line).at("turns").at(0);
+    EXPECT_TRUE(turn.at("text") == "yes, of course" || turn.at("text") == "no, not now") << turn;
+  }
+  EXPECT_EQ(texts, 6);
+  const auto study = nlohmann::json::parse(slurp(out + "/study.json"));
+  EXPECT_EQ(study.at("fixed").at("constraint").at("kind"), "choice");
+  EXPECT_NE(slurp(out + "/report.html").find("yes, of course"), std::string::npos);
+  const Result other = run(common + "--choice 'yes'");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("constraint"), std::string::npos) << other.err;
+  EXPECT_NE(run(common + "--json --ignore-eos").err.find("leave one out"), std::string::npos);
+}
+
 TEST_F(Cli, StreamedLayersAreSaid) {
   const std::string common =
       "generate --device cpu --prompt 'The old woman said' --max-new-tokens 12 --tree-size 6 ";

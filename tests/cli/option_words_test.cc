@@ -214,6 +214,7 @@ TEST_F(OptionWords, OptionsWithoutEffectAreNamed) {
   EXPECT_EQ(told(tiny),
             "coppice: no draft model was given: plain decoding (--draft MODEL, a smaller "
             "one's folder or GGUF file, speeds it up)\n");
+  EXPECT_EQ(told(tiny + "--draft none --lookup text"), "");
   EXPECT_EQ(told(tiny + "--draft none --policy chain"),
             "coppice: --policy has no effect with --draft none\n");
   EXPECT_EQ(told(tiny + "--draft none --acceptance coupled --temperature 1 --seed 3"), "");

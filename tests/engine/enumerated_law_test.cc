@@ -28,17 +28,18 @@ namespace {
 
 constexpr double tolerance = 5e-6, noticed = 1e-4;
 
-TinyModel three_letters() {
+TinyModel of_tokens(std::int32_t tokens) {
   TinyModel model = law_shape(11);
-  model.vocab_size = 3;
+  model.vocab_size = tokens;
   return model;
 }
 
-// Tokens are the letters a, b and c.
+// Tokens are the letters a, b and c, or other texts.
 class ThreeLetters : public TinyPair {
  public:
-  ThreeLetters() : TinyPair(three_letters(), 0.5) {
-    write_letters(path() / "target", {{"a", 0}, {"b", 1}, {"c", 2}});
+  explicit ThreeLetters(const nlohmann::json& vocab = {{"a", 0}, {"b", 1}, {"c", 2}})
+      : TinyPair(of_tokens(static_cast<std::int32_t>(vocab.size())), 0.5) {
+    write_letters(path() / "target", vocab);
     std::filesystem::rename(write_law_prices(*this, {0}), path() / "low-prices.json");
     // A node must be worth more than a third of a plain step.
     std::filesystem::rename(write_law_prices(*this, {0}, 6e-4), path() / "high-prices.json");
@@ -482,6 +483,92 @@ TEST_F(EnumeratedLaw, UnderAConstraint) {
   GenerateOptions as_root = sampled(4, Dyspec{3});
   as_root.constraint = Constraint::regex(faulty.engine(), pairs);
   EXPECT_THROW(faulty.error(ruled(one_text("judged as the root", as_root), 4)), Error);
+}
+
+// Gives a proposed child the whole chance of its node, as an engine does that writes forced text
+// without asking the target.
+class WritesUnasked final : public Verifier {
+ public:
+  explicit WritesUnasked(std::unique_ptr<Verifier> rule) : rule_(std::move(rule)) {}
+  std::string name() const override { return rule_->name(); }
+  void judge(const TokenTree& tree, TargetSource& target, const DistributionTable& draft,
+             const StepKey& key, Verdict& verdict) override {
+    class Certain final : public TargetSource {
+     public:
+      Certain(const TokenTree& of, TargetSource& whole) : tree_(of), whole_(whole) {}
+      std::span<const float> distribution(std::int32_t node) override {
+        const std::span<const float> row = whole_.distribution(node);
+        const std::int32_t child = tree_.first_child[static_cast<std::size_t>(node)];
+        if (child < 0 || !tree_.is_certain(child)) return row;
+        row_.assign(row.size(), 0.0f);
+        row_[static_cast<std::size_t>(tree_.token[static_cast<std::size_t>(child)])] = 1.0f;
+        return row_;
+      }
+      TokenId argmax(std::int32_t node) override { return whole_.argmax(node); }
+
+     private:
+      const TokenTree& tree_;
+      TargetSource& whole_;
+      std::vector<float> row_;
+    } certain(tree, target);
+    rule_->judge(tree, certain, draft, key, verdict);
+  }
+
+ private:
+  std::unique_ptr<Verifier> rule_;
+};
+
+// "cab" has two spellings behind its "c", of which one is proposed: with a draft, without one, and
+// beside looked-up tokens.
+TEST_F(EnumeratedLaw, ForcedTextIsJudged) {
+  const ThreeLetters pair({{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}});
+  const std::string pattern = "(cab|b)*";
+  const auto spelt = [](Program program) {
+    program.allows = [](const TokenPath& path, TokenId token) {
+      constexpr const char* texts[] = {"a", "b", "c", "ab"};
+      std::string text;
+      for (const TokenId before : path) text += texts[before];
+      text += texts[token];
+      for (std::string_view left = text; !left.empty();) {
+        const std::string_view whole = left.front() == 'b' ? "b" : "cab";
+        if (!whole.starts_with(left.substr(0, whole.size()))) return false;
+        left.remove_prefix(std::min(left.size(), whole.size()));
+      }
+      return true;
+    };
+    return program;
+  };
+  for (const bool drafts : {true, false}) {
+    EngineOptions load = pair.options();
+    if (!drafts) {
+      load.draft.clear();
+      load.cost_table.clear();
+    }
+    EnumeratedEngine engine(load);
+    const Constraint rules = Constraint::regex(engine.engine(), pattern);
+    const auto ruled = [&](Speculation speculation, Lookup lookup = Lookup::none) {
+      GenerateOptions options = sampled(4, std::move(speculation));
+      options.constraint = rules;
+      options.lookup = lookup;
+      return spelt(one_text(drafts ? "drafted" : "forced alone", options));
+    };
+    expect_law(engine, ruled(Dyspec{3}), 2);
+    expect_law(engine, ruled(Chain{3}), 2);
+    expect_law(engine, ruled(DyspecThreshold{0.2, 3}), 2);
+    expect_law(engine, ruled(Dyspec{3}, Lookup::text), 2);
+    if (!drafts) {
+      GenerateOptions fewer = sampled(4, Chain{3});
+      fewer.constraint = rules;
+      EXPECT_GT(engine.error(spelt(one_text("steps", fewer))).accepted_length, 1.2);
+    }
+    engine.judge_by([](const EnumeratedDecisions& decide) {
+      return std::make_unique<WritesUnasked>(enumerated_rejection(decide));
+    });
+    const LawError unasked = engine.error(ruled(Chain{3}));
+    std::cout << "forced text written unasked: total variation " << unasked.variation << "\n";
+    EXPECT_GE(unasked.largest, noticed) << "forced text is written unasked: " << unasked.text();
+    EXPECT_GE(unasked.variation, unasked.largest);
+  }
 }
 
 TEST_F(EnumeratedLaw, ShortMemory) {

@@ -119,6 +119,9 @@ LawError compare_exactly(const std::map<TokenPath, double>& written, PathRows& t
       const auto beyond = longer.find(next);
       const double finished_here = finished * prob + (ended == written.end() ? 0.0 : ended->second);
       look(next, finished_here + (beyond == longer.end() ? 0.0 : beyond->second), expected * prob);
+      if (beyond == longer.end()) {
+        error.variation += 0.5 * std::abs(finished_here - expected * prob);
+      }
       walk(next, finished_here, expected * prob);
     }
   };

@@ -82,9 +82,10 @@ struct Compared {
 };
 
 struct LawError {
-  double largest = 0.0;  ///< difference of a text's probability from the target's
-  TokenPath at;          ///< that text
-  double total = 0.0;    ///< of all probabilities, 1 but for rounding
+  double largest = 0.0;    ///< difference of a text's probability from the target's
+  TokenPath at;            ///< that text
+  double variation = 0.0;  ///< total variation of the two laws, of texts that the target finished
+  double total = 0.0;      ///< of all probabilities, 1 but for rounding
   double accepted_length = 0.0;
   std::int32_t largest_tree = 0;
   std::int64_t paths = 0;

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "constraints/language.h"
 #include "coppice.h"
 #include "engine/policy_options.h"
 #include "study/files/member_list.h"
@@ -108,6 +110,7 @@ struct StudyRequest {
   std::vector<std::string> left_out;  ///< Grid::notes
   std::int32_t rounds = 1;
   GenerateOptions shared;  ///< length, filters and penalty of all cells
+  std::shared_ptr<const constraints::Language> constraint;  ///< of all texts; null: none
   EngineOptions engine;
   /// What sequoia's trees are planned for (acceptance.h); empty: it is measured.
   std::filesystem::path acceptance_file;

@@ -122,6 +122,10 @@ StudyFile study_file_of(const StudyRequest& request) {
                  request.acceptance_file.empty()
                      ? "measured"
                      : fingerprint_of_file(request.acceptance_file, "acceptance vector")}};
+  if (request.constraint != nullptr) {
+    const constraints::ConstraintSource& source = request.constraint->source;
+    file.fixed["constraint"] = {{"kind", name_of(source.kind)}, {"texts", source.texts}};
+  }
   file.inputs = {{"target", model(engine.target)}, {"draft", model(engine.draft)}};
   for (const Cell& cell : request.cells) {
     if (cell.tree.empty()) continue;
@@ -207,6 +211,11 @@ Facts facts_of(const StudyFile& file) {
     facts.emplace_back("prompt tokens", cat("at most ", fixed("prompt_tokens").dump()));
   }
   facts.emplace_back("new tokens", cat("at most ", fixed("max_new_tokens").dump(), " each"));
+  if (const nlohmann::json rule = fixed("constraint"); rule.is_object()) {
+    std::string texts;
+    for (const auto& text : rule.at("texts")) texts += cat(" ", shown(text));
+    facts.emplace_back("constraint", rule.at("kind").get<std::string>() + texts);
+  }
   std::vector<std::string> seeds;
   for (const Cell& cell : plan.cells) seeds.push_back(cat(cell.seed));
   facts.emplace_back("seeds", all_of(seeds, ", "));
