@@ -105,6 +105,9 @@ enum class Lookup {
   none,
   text,    ///< in the prompt and in the answer so far
   engine,  ///< also in the answers of the engine's earlier texts that looked there, too
+  /// As text, where a draft is used and tree sizes follow costs (a Dyspec, DyspecThreshold or Chain
+  /// without a size); else none.
+  automatic,
 };
 
 enum class FinishReason {
@@ -237,9 +240,9 @@ struct GenerateOptions {
   // Performance only.
   Speculation speculation = Dyspec{};
   /// Children of the tree beside the draft's, or alone where no draft was loaded. For Dyspec,
-  /// DyspecThreshold and Chain. `engine` under rejection: as with automatic sizes, texts are to
-  /// differ in seed or stream.
-  Lookup lookup = Lookup::none;
+  /// DyspecThreshold and Chain; the other policies refuse `text` and `engine`. `engine` under
+  /// rejection: as with automatic sizes, texts are to differ in seed or stream.
+  Lookup lookup = Lookup::automatic;
   /// false: as if no draft had been loaded; with `lookup`, trees of looked-up children alone.
   bool use_draft = true;
   /// Rejection: the temperature at which children are drawn; if not given, the target's. Else the

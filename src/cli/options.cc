@@ -180,11 +180,10 @@ po::options_description drafting_options(const UsualValues& usual) {
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
       "does, not by what the noise and this text tell of acceptance")(
-      "lookup", po::value<std::string>()->default_value("none")->value_name(any_of(all_lookups)),
+      "lookup", po::value<std::string>()->default_value("auto")->value_name(any_of(all_lookups)),
       "dyspec, dyspec-threshold, chain: also draft what followed where the text's last tokens "
-      "stood "
-      "before, in the prompt and the answer (text) or in earlier answers, too (engine); works "
-      "without a draft model");
+      "stood before, in the prompt and the answer (text) or in earlier answers, too (engine); "
+      "works without a draft model. auto: text beside a draft model with automatic sizes");
   return d;
 }
 
@@ -368,7 +367,7 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {
   if (!engine.draft.empty()) return;
   const bool asked = text_in(values, "policy") == name_of(Policy::none);
-  if (!asked && lookup_in(values) != Lookup::none) return;  // drafts without a model
+  if (!asked && asks_for(lookup_in(values))) return;  // drafts without a model
   const bool refused = text_in(values, "draft") == "none";
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {

@@ -182,7 +182,11 @@ std::string policy_options(const Advice& advice) {
   const Candidate& advised = advice.advised;
   std::string words = cat("--policy ", name_of(advised.policy));
   if (advised.tree_size > 0) words += cat(" --tree-size ", advised.tree_size);
-  if (advised.looks_up) words += " --lookup text";
+  if (advised.looks_up) {
+    words += " --lookup text";
+  } else if (advised.tree_size == 0 && !advised.plain()) {
+    words += " --lookup none";
+  }
   if (!advised.drafts) words += " --draft none";
   if (advised.policy == Policy::sequoia) {
     words += cat(" --tree-depth ", advised.tree_depth, " --acceptance-vector ");
