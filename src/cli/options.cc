@@ -106,7 +106,8 @@ po::options_description model_options() {
       "draft-gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
       "the same of the draft; auto: all")(
       "host-memory", po::value<std::string>()->value_name("SIZE"),
-      "host memory that the other layers may take; if not given, what is free")(
+      "host memory that the other layers may take; if not given, what is free. On the CPU: memory "
+      "of all weights; layers of the target beyond it are read from a file in every pass")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(
       "no-cost-cache",

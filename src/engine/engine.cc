@@ -104,6 +104,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   require_roundings(options);
   KvTokens kv;
   if (device.shares_host_memory()) {
+    plan_host_layers(options, device.compute_dtype(), available_memory());
     options.max_batch_rows = plan_host_rows(options, available_memory());
   } else {
     const MemoryPlan plan = plan_memory(options, device);
