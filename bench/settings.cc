@@ -41,8 +41,12 @@ std::vector<Setting> plain_and(const std::string& words) {
         s.acceptance = Acceptance::automatic;
       } else if (how == "plain") {
         s.drafting.plain_values = true;
+      } else if (how == "lookup" || how == "alone") {
+        s.drafting.looks_up = true;
+        s.drafting.drafts = how == "lookup";
       } else {
-        throw std::runtime_error("--settings: " + how + " is neither coupled, auto nor plain");
+        throw std::runtime_error("--settings: " + how +
+                                 " is none of coupled, auto, plain, lookup and alone");
       }
       s.name += " " + how;
     }
@@ -54,6 +58,8 @@ std::vector<Setting> plain_and(const std::string& words) {
 GenerateOptions request_of(const Setting& setting, double temperature) {
   GenerateOptions request;
   request.speculation = speculation_of(setting.drafting);
+  request.lookup = setting.drafting.looks_up ? Lookup::text : Lookup::none;
+  request.use_draft = setting.drafting.drafts;
   request.acceptance = setting.acceptance;
   request.sampling.temperature = temperature;
   request.ignore_eos = true;

@@ -19,7 +19,8 @@ struct Setting {
 };
 
 /// Plain decoding, then each of a list like "chain:4,dyspec:0:coupled":
-/// policy:size[:coupled|:auto][:plain], size 0 being automatic. Throws std::runtime_error.
+/// policy:size[:coupled|:auto][:plain][:lookup|:alone], size 0 being automatic; lookup: with
+/// --lookup text, alone: likewise, without the draft. Throws std::runtime_error.
 std::vector<Setting> plain_and(const std::string& list);
 
 /// What a setting says of a request, at a temperature.

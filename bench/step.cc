@@ -336,6 +336,7 @@ struct Bench {
         options.ignore_eos = true;
         options.sampling.temperature = temperature;
         options.speculation = s.speculation;
+        options.lookup = Lookup::none;
         options.seed = 1;
         std::vector<Statistics> runs;
         for (int round = 0; round < 4; ++round) {

@@ -342,7 +342,14 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
                     const StoredWeights& stored, const ModelOptions& options,
                     const Device& device) {
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
-  const std::int64_t weights = packed_bytes(stored, device.compute_dtype());
+  std::int64_t weights = packed_bytes(stored, device.compute_dtype());
+  if (!options.stream_folder.empty()) {
+    const auto layers = packed_layer_bytes(stored, device.compute_dtype(), config.layers);
+    for (std::int32_t layer = 0; layer < config.layers; ++layer) {
+      if (!is_streamed(layer, config.layers, options.resident_layers)) continue;
+      weights -= static_cast<std::int64_t>(layers[static_cast<std::size_t>(layer)]);
+    }
+  }
   std::int64_t rope_bytes = 0;
   for (const RopeSpec& rope : config.ropes) {
     rope_bytes += static_cast<std::int64_t>(rope_table_bytes(rope, options.max_positions));

@@ -34,6 +34,9 @@ struct ModelOptions {
   /// and visit it (WeightStream). -1, or as many as there are: all.
   std::int32_t resident_layers = -1;
   std::int32_t stream_places = 2;  ///< layers that the device has room for of those
+  /// On a device that shares the host's memory: where those others lie in a file, because memory
+  /// does not hold them. Empty: in memory.
+  std::filesystem::path stream_folder = {};
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cpu/file_weight_stream.h"
 #include "kernels/finite.h"
 #include "kernels/narrowed.h"
 #include "kernels/weight_stream.h"
@@ -192,7 +194,12 @@ class Loader {
     layer.down = linear({mlp + "down_proj"}, rows);
     weights_.layer_blocks.push_back(RingStream::block_bytes(layer.products()));
     if (is_streamed(index, config_.layers, options_.resident_layers)) {
-      if (!weights_.stream) weights_.stream = device_.make_weight_stream(options_.stream_places);
+      if (!weights_.stream) {
+        weights_.stream = options_.stream_folder.empty()
+                              ? device_.make_weight_stream(options_.stream_places)
+                              : std::make_unique<cpu::FileWeightStream>(options_.stream_places,
+                                                                        options_.stream_folder);
+      }
       weights_.stream->add(layer.products());
       layer.visit = visits_++;
       weights_.streamed_bytes += weights_.layer_blocks.back();
@@ -241,10 +248,18 @@ bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident)
   return (layer + 1) * visiting / layers > layer * visiting / layers;
 }
 
+namespace {
+
+std::int64_t packed_bytes(const StoredTensor& tensor, DType compute_dtype) {
+  if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);
+  return static_cast<std::int64_t>(tensor.elements() * size_of(compute_dtype));
+}
+
+}  // namespace
+
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   const auto bytes_of = [&](const StoredTensor& tensor) {
-    if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);
-    return static_cast<std::int64_t>(tensor.elements() * size_of(compute_dtype));
+    return packed_bytes(tensor, compute_dtype);
   };
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : stored.all()) bytes += bytes_of(*tensor.stored);
@@ -253,6 +268,18 @@ std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
   const StoredWeights::Tensor& table = stored.at("model.embed_tokens.weight");
   const bool shared = table.format == WeightFormat::f32 && compute_dtype == DType::f32;
   if (tied && !shared && dtype_of(table.format)) bytes += bytes_of(*table.stored);
+  return bytes;
+}
+
+std::vector<std::size_t> packed_layer_bytes(const StoredWeights& stored, DType compute_dtype,
+                                            std::int32_t layers) {
+  std::vector<std::size_t> bytes(static_cast<std::size_t>(layers));
+  constexpr std::string_view prefix = "model.layers.";
+  for (const auto& [name, tensor] : stored.all()) {
+    if (!name.starts_with(prefix)) continue;
+    const auto layer = static_cast<std::size_t>(std::stoi(name.substr(prefix.size())));
+    bytes.at(layer) += static_cast<std::size_t>(packed_bytes(*tensor.stored, compute_dtype));
+  }
   return bytes;
 }
 

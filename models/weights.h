@@ -56,6 +56,10 @@ bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident)
 /// their formats.
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype);
 
+/// Likewise, of each layer.
+std::vector<std::size_t> packed_layer_bytes(const StoredWeights& stored, DType compute_dtype,
+                                            std::int32_t layers);
+
 /// `stored` are those of this config. max_rows and max_logit_rows are the most rows of one product.
 /// Throws Error(failure) naming file and tensor: NaN, or a file that changed meanwhile.
 ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored, Device& device,

@@ -105,6 +105,9 @@ enum class Lookup {
   none,
   text,    ///< in the prompt and in the answer so far
   engine,  ///< also in the answers of the engine's earlier texts that looked there, too
+  /// As text, where a draft is used and tree sizes follow costs (a Dyspec, DyspecThreshold or Chain
+  /// without a size); else none.
+  automatic,
 };
 
 enum class FinishReason {
@@ -161,14 +164,16 @@ struct EngineOptions {
   std::uint64_t gpu_memory = 0;      ///< CUDA: if not 0, instead: bytes of it that may be used
   /// Layers of the target that stay on the GPU, spread evenly. The others lie in page-locked host
   /// memory and are copied to the GPU in every pass, ahead of their use; texts are the same, bit
-  /// for bit. -1: all, or as many as fit beside the draft and one text's KV. On the CPU a number
-  /// only shows what streaming does: layers are copied before use, in vain.
+  /// for bit. -1: all, or as many as fit beside the draft and one text's KV. On the CPU layers that
+  /// memory does not hold are read from a file in every pass, ahead of their use; a number without
+  /// host_memory only shows what streaming does: layers are copied before use, in vain.
   std::int32_t gpu_layers = -1;
   std::int32_t draft_gpu_layers = -1;  ///< likewise of the draft; -1: all
   /// max_tree_size is at least this where layers of the target are copied in every pass: further
   /// rows are nearly free there.
   std::int32_t streamed_tree_size = 0;
-  std::uint64_t host_memory = 0;  ///< bytes that the other layers may take; 0: of what is free
+  /// Bytes that the other layers may take, on the CPU both models' weights; 0: of what is free.
+  std::uint64_t host_memory = 0;
   /// Measured costs, for automatic sizes: read if the file exists, else written; sizes then repeat
   /// themselves. Empty: measured when first needed, or taken from the user's cache folder.
   std::filesystem::path cost_table;
@@ -237,9 +242,9 @@ struct GenerateOptions {
   // Performance only.
   Speculation speculation = Dyspec{};
   /// Children of the tree beside the draft's, or alone where no draft was loaded. For Dyspec,
-  /// DyspecThreshold and Chain. `engine` under rejection: as with automatic sizes, texts are to
-  /// differ in seed or stream.
-  Lookup lookup = Lookup::none;
+  /// DyspecThreshold and Chain; the other policies refuse `text` and `engine`. `engine` under
+  /// rejection: as with automatic sizes, texts are to differ in seed or stream.
+  Lookup lookup = Lookup::automatic;
   /// false: as if no draft had been loaded; with `lookup`, trees of looked-up children alone.
   bool use_draft = true;
   /// Rejection: the temperature at which children are drawn; if not given, the target's. Else the
@@ -324,6 +329,9 @@ struct LayerPlacement {
   std::int32_t layers = 0;           ///< of the model; 0: there is none
   std::int32_t resident = 0;         ///< that stay on the device
   std::uint64_t streamed_bytes = 0;  ///< of the others, which every pass copies to the device
+  /// From where: "host memory" to a GPU; "file": they are read, as memory does not hold them;
+  /// "memory": the CPU copies them from there, in vain, as gpu_layers asked. "": there are none.
+  std::string streamed_from;
 };
 
 /// What a generation was made with.

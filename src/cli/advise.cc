@@ -172,6 +172,7 @@ int advise(const std::vector<std::string>& arguments) {
   ProgressLine progress;
   EngineOptions engine_request = pair_options("advise", values, request.sampling.speculation);
   engine_request.max_tree_size = study::largest_advised_tree;
+  engine_request.streamed_tree_size = usual_streamed_tree;
   GenerateOptions planned = request.sampling;
   planned.speculation = Sequoia{};
   read_acceptance_vector(values, engine_request, planned);

@@ -57,7 +57,8 @@ Json logprobs_json(Engine& engine, const std::vector<TokenLogprob>& logprobs) {
 nlohmann::ordered_json to_json(const LayerPlacement& placement) {
   return {{"layers", placement.layers},
           {"resident", placement.resident},
-          {"streamed_bytes", placement.streamed_bytes}};
+          {"streamed_bytes", placement.streamed_bytes},
+          {"streamed_from", placement.streamed_from}};
 }
 
 nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, bool with_logprobs) {

@@ -10,6 +10,7 @@
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
+#include "engine/layer_plan.h"
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
 #include "kernels/cpu/instruction_set.h"
@@ -110,6 +111,8 @@ std::string describe(const HostMemory& memory) {
                   ", KV of ", memory.kv_tokens.target, " tokens ", megabytes(memory.kv),
                   ", rotary tables ", megabytes(memory.rotary), ", logits and distributions ",
                   megabytes(memory.logits), "; free now ", megabytes(memory.available))) +
+         (memory.target_layers.streamed_bytes > 0 ? line("layers", describe(memory.target_layers))
+                                                  : "") +
          line("at a time", describe_batch(memory.sequences, memory.batch_rows));
 }
 

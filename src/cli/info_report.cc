@@ -13,6 +13,7 @@
 #include "base/memory_limit.h"
 #include "cli/generation_text.h"
 #include "engine/cpu_type.h"
+#include "engine/layer_plan.h"
 #include "engine/loading.h"
 #include "engine/shared_vocabulary.h"
 #include "kernels/cpu/instruction_set.h"
@@ -73,14 +74,24 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device) 
   memory.target_weights = packed_bytes(target_files.weights, type);
   if (draft_files) memory.draft_weights = packed_bytes(draft_files->weights, type);
   memory.available = available_memory();
+  EngineOptions settled = options;
+  plan_host_layers(settled, type, memory.available);
+  if (settled.gpu_layers >= 0 && settled.host_memory > 0) {
+    const auto blocks = packed_layer_bytes(target_files.weights, type, target.layers);
+    const auto all = static_cast<std::int32_t>(blocks.size());
+    const std::size_t in_memory =
+        layer_bytes(blocks, settled.gpu_layers, ModelOptions().stream_places);
+    memory.target_weights -= static_cast<std::int64_t>(layer_bytes(blocks, all, 0) - in_memory);
+    memory.target_layers = {all, std::min(settled.gpu_layers, all),
+                            visiting_bytes(blocks, settled.gpu_layers), "file"};
+  }
   memory.kv_tokens = plan_host_kv(
-      options, target, draft, kv_type,
+      settled, target, draft, kv_type,
       std::max<std::int64_t>(0, memory.available - memory.target_weights - memory.draft_weights));
   memory.kv = memory.kv_tokens.target * kv_bytes_per_token(target, kv_type) +
               (draft ? memory.kv_tokens.draft * kv_bytes_per_token(*draft, kv_type) : 0);
   memory.rotary = rope_bytes(target, options) + (draft ? rope_bytes(*draft, options) : 0);
-  EngineOptions settled = options;
-  settled.max_batch_rows = plan_host_rows(options, memory.available);
+  settled.max_batch_rows = plan_host_rows(settled, memory.available);
   memory.logits = logit_bytes(settled, target, draft);
   memory.sequences = options.max_sequences;
   memory.batch_rows = settled.max_batch_rows;
@@ -171,14 +182,16 @@ Json to_json(const HostMemory& memory) {
                                                       {"rotary tables", memory.rotary},
                                                       {"logits", memory.logits}};
   for (const auto& [purpose, bytes] : all) uses.push_back({{"purpose", purpose}, {"bytes", bytes}});
-  return {{"device", "cpu"},
-          {"bytes", memory.bytes()},
-          {"uses", uses},
-          {"free", memory.available},
-          {"kv_tokens", memory.kv_tokens.target},
-          {"draft_kv_tokens", memory.kv_tokens.draft},
-          {"sequences", memory.sequences},
-          {"batch_rows", memory.batch_rows}};
+  Json json = {{"device", "cpu"},
+               {"bytes", memory.bytes()},
+               {"uses", uses},
+               {"free", memory.available},
+               {"kv_tokens", memory.kv_tokens.target},
+               {"draft_kv_tokens", memory.kv_tokens.draft},
+               {"sequences", memory.sequences},
+               {"batch_rows", memory.batch_rows}};
+  if (memory.target_layers.layers > 0) json["target_layers"] = to_json(memory.target_layers);
+  return json;
 }
 
 Json to_json(const MemoryPlan& plan) {

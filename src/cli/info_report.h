@@ -18,6 +18,7 @@ struct HostMemory {
   std::int64_t available = 0;
   KvTokens kv_tokens;
   std::int32_t sequences = 1, batch_rows = 0;
+  LayerPlacement target_layers;  ///< where some lie in a file
 
   std::int64_t bytes() const { return target_weights + draft_weights + kv + rotary + logits; }
 };

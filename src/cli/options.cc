@@ -107,7 +107,8 @@ po::options_description model_options() {
       "draft-gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
       "the same of the draft; auto: all")(
       "host-memory", po::value<std::string>()->value_name("SIZE"),
-      "host memory that the other layers may take; if not given, what is free")(
+      "host memory that the other layers may take; if not given, what is free. On the CPU: memory "
+      "of all weights; layers of the target beyond it are read from a file in every pass")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(
       "no-cost-cache",
@@ -181,11 +182,10 @@ po::options_description drafting_options(const UsualValues& usual) {
       "plain-values",
       "dyspec with a tree size, dyspec-threshold: grow by draft probability alone, as its paper "
       "does, not by what the noise and this text tell of acceptance")(
-      "lookup", po::value<std::string>()->default_value("none")->value_name(any_of(all_lookups)),
+      "lookup", po::value<std::string>()->default_value("auto")->value_name(any_of(all_lookups)),
       "dyspec, dyspec-threshold, chain: also draft what followed where the text's last tokens "
-      "stood "
-      "before, in the prompt and the answer (text) or in earlier answers, too (engine); works "
-      "without a draft model");
+      "stood before, in the prompt and the answer (text) or in earlier answers, too (engine); "
+      "works without a draft model. auto: text beside a draft model with automatic sizes");
   return d;
 }
 
@@ -372,7 +372,7 @@ void tell_of_plain(const po::variables_map& values, const EngineOptions& engine)
   const Policy policy = named("policy", text_in(values, "policy"), all_policies());
   const bool forces = asks_for_constraint(values) && takes(policy, PolicyOption::lookup);
   // These draft without a model.
-  if (!asked && (lookup_in(values) != Lookup::none || forces)) return;
+  if (!asked && (asks_for(lookup_in(values)) || forces)) return;
   const bool refused = text_in(values, "draft") == "none";
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {

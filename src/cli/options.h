@@ -23,7 +23,8 @@ inline constexpr std::array acceptances_and_auto = {Acceptance::automatic, Accep
 
 inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cpu,
                                            DeviceKind::cuda};
-inline constexpr std::array all_lookups = {Lookup::none, Lookup::text, Lookup::engine};
+inline constexpr std::array all_lookups = {Lookup::automatic, Lookup::none, Lookup::text,
+                                           Lookup::engine};
 inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
                                              KvDtype::f16};
 inline constexpr std::array all_weight_roundings = {

@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
+#include "engine/check_speculation.h"
 #include "study/figures/text.h"
 
 namespace coppice::cli {
@@ -244,7 +245,7 @@ int tree(const std::vector<std::string>& arguments) {
   if (std::holds_alternative<Plain>(request.speculation)) {
     throw_usage("--policy none grows no tree; use another policy");
   }
-  if (engine_request.draft.empty() && request.lookup == Lookup::none && constraint == nullptr) {
+  if (engine_request.draft.empty() && !asks_for(request.lookup) && constraint == nullptr) {
     throw_usage(
         "tree needs a draft model; give --draft MODEL, --lookup text, or a constraint that forces "
         "tokens, as --json-schema");

@@ -175,12 +175,14 @@ bool takes_proposals(const GenerateOptions& options) {
   return std::visit([](const auto& asked) { return takes_lookup(asked); }, options.speculation);
 }
 
+bool asks_for(Lookup lookup) { return lookup == Lookup::text || lookup == Lookup::engine; }
+
 bool proposes(const GenerateOptions& options) {
-  return options.lookup != Lookup::none || (options.constraint && takes_proposals(options));
+  return asks_for(options.lookup) || (options.constraint && takes_proposals(options));
 }
 
 void check_lookup(const GenerateOptions& options) {
-  if (options.lookup == Lookup::none || takes_proposals(options)) return;
+  if (!asks_for(options.lookup) || takes_proposals(options)) return;
   throw_usage(cat("lookup ", name_of(options.lookup), ": the trees of policy ",
                   name_of(options.speculation),
                   " have the draft's children alone; use dyspec, dyspec-threshold or chain"));

@@ -15,7 +15,10 @@ inline constexpr std::int32_t largest_tree_size = 2048;
 /// Throws Error(usage) for values out of range, and for a policy that would bias the text.
 void check_speculation(const GenerateOptions& options);
 
-/// Throws Error(usage) for a lookup that its policy does not take.
+/// Whether looked-up children are asked for by name, even without a draft.
+bool asks_for(Lookup lookup);
+
+/// Throws Error(usage) for a lookup that is asked for and that its policy does not take.
 void check_lookup(const GenerateOptions& options);
 
 /// Draft tokens of a step that are asked for by a number; 0: automatic, or its tree says it.

@@ -33,17 +33,9 @@ const char* name_of(CpuDtype dtype) {
   return names[static_cast<std::size_t>(dtype)];
 }
 const char* name_of(Lookup lookup) {
-  switch (lookup) {
-    case Lookup::none:
-      return "none";
-    case Lookup::text:
-      return "text";
-    case Lookup::engine:
-      return "engine";
-  }
-  return "";
+  constexpr std::array names = {"none", "text", "engine", "auto"};
+  return names[static_cast<std::size_t>(lookup)];
 }
-
 const char* name_of(KvDtype dtype) {
   constexpr std::array names = {"auto", "f32", "bf16", "f16"};
   return names[static_cast<std::size_t>(dtype)];
@@ -112,6 +104,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   require_roundings(options);
   KvTokens kv;
   if (device.shares_host_memory()) {
+    plan_host_layers(options, device.compute_dtype(), available_memory());
     options.max_batch_rows = plan_host_rows(options, available_memory());
   } else {
     const MemoryPlan plan = plan_memory(options, device);

@@ -26,8 +26,8 @@ std::int32_t least_resident(std::span<const std::size_t> blocks, std::size_t roo
 
 /// Says where a loaded model's layers are.
 LayerPlacement placement_of(const Model& model);
-/// Returns "24 of 80 layers stay on the card, the others, 95.8 GiB, are copied to it in every
-/// pass"; "" if all stay.
+/// Returns "24 of 80 layers stay on the device, the others, 95.8 GiB, are copied to it in every
+/// pass", or what is so on the CPU; "" if all stay.
 std::string describe(const LayerPlacement& placement);
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include "engine/cpu_type.h"
 #include "models/kv/pass_layout.h"
 #include "models/rope_table.h"
+#include "sizing/cost_cache.h"
 
 namespace coppice {
 namespace {
@@ -48,6 +49,12 @@ const std::filesystem::path& folder_of(const EngineOptions& options, ModelRole r
   return role == ModelRole::target ? options.target : options.draft;
 }
 
+// Not the folder of temporary files, which may be memory.
+std::filesystem::path layers_folder() {
+  const std::filesystem::path cache = cost_cache_folder();
+  return cache.empty() ? std::filesystem::temp_directory_path() : cache;
+}
+
 ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Device& device) {
   const bool is_target = role == ModelRole::target;
   ModelOptions limits;
@@ -55,6 +62,9 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
   // Parts of prompts share passes with trees.
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
   limits.resident_layers = is_target ? options.gpu_layers : options.draft_gpu_layers;
+  if (is_target && device.shares_host_memory() && options.host_memory > 0) {
+    limits.stream_folder = layers_folder();
+  }
   limits.max_logit_rows = is_target ? batch_rows(options) : draft_rows(options);
   const ModelConfig config = read_config(folder_of(options, role));
   limits.max_positions = loaded_positions(config, options);

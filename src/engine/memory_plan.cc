@@ -10,6 +10,8 @@
 #include "base/memory_limit.h"
 #include "engine/layer_plan.h"
 #include "engine/loading.h"
+#include "models/model_folder.h"
+#include "models/weights.h"
 
 namespace coppice {
 namespace {
@@ -148,6 +150,36 @@ void require_host_memory(const EngineOptions& options, const Model& target, cons
 }
 
 }  // namespace
+
+void plan_host_layers(EngineOptions& options, DType compute_dtype, std::int64_t available_bytes) {
+  if (options.gpu_layers >= 0) return;
+  const ModelFiles target(options.target, rounding_of(options, ModelRole::target));
+  const auto blocks = packed_layer_bytes(target.weights, compute_dtype, target.config.layers);
+  const auto visiting = visiting_bytes(blocks, 0);
+  auto others = static_cast<std::size_t>(packed_bytes(target.weights, compute_dtype)) - visiting;
+  if (!options.draft.empty()) {
+    const ModelFiles draft(options.draft, rounding_of(options, ModelRole::draft));
+    others += static_cast<std::size_t>(packed_bytes(draft.weights, compute_dtype));
+  }
+  const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
+  const bool given = options.host_memory > 0;
+  if (others + visiting <= (given ? options.host_memory : available)) return;
+  // KV of automatic size takes up to a quarter of what is free.
+  const std::size_t room = given ? options.host_memory : available - available / 4;
+  const std::int32_t places = ModelOptions().stream_places;
+  const std::int32_t resident =
+      most_resident(blocks, places, room - std::min<std::size_t>(room, others));
+  if (resident < 0 || others > room) {
+    throw_failure(
+        cat("too little memory: even if all layers of the target lie in a file, weights take ",
+            mebibytes(others + layer_bytes(blocks, 0, places)), ", but ", mebibytes(room),
+            given ? " may be used (host-memory)" : " are free for them",
+            "; use a quantised model, a smaller one or no draft, or free memory"));
+  }
+  options.gpu_layers = resident;
+  options.host_memory = room;
+  raise_tree_size(options);
+}
 
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {
   const ModelConfig target = read_config(options.target);

@@ -37,6 +37,13 @@ struct MemoryPlan {
 /// too small or too full.
 MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
 
+/// Settles where the layers of a target lie whose device shares the host's memory: if the weights
+/// of both models take more than host_memory, or, where that is not given, than is free, then
+/// gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory what
+/// weights may take; the other layers are to lie in a file. gpu_layers that are given stay. Throws
+/// Error(failure) where even so too little is free, and as ModelFiles.
+void plan_host_layers(EngineOptions& options, DType compute_dtype, std::int64_t available_bytes);
+
 /// max_batch_rows in the host's memory, settled: if automatic, so that logits take no more than a
 /// sixteenth of `available_bytes`, or a tree's rows. Throws as read_config().
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes);

@@ -17,6 +17,13 @@ bool sizes_itself(const Speculation& speculation, const TreePlan& plan) {
   return sized_by_costs(speculation) && plan.size == 0;
 }
 
+// Trees of given size stay those of the draft, as their papers have them: each proposal would take
+// a place from one of its children. Automatic sizes add one where it pays.
+Lookup settled_lookup(const GenerateOptions& options, const TreePlan& plan, bool drafts) {
+  if (options.lookup != Lookup::automatic) return options.lookup;
+  return drafts && sizes_itself(options.speculation, plan) ? Lookup::text : Lookup::none;
+}
+
 bool values_positions(const Speculation& speculation) {
   if (const auto* dyspec = std::get_if<Dyspec>(&speculation)) return !dyspec->plain_values;
   const auto* above = std::get_if<DyspecThreshold>(&speculation);
@@ -32,6 +39,7 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
+  options.lookup = settled_lookup(options, plan, has_draft);
   if (!has_draft && !proposes(options)) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs(stop);

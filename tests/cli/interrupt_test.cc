@@ -28,8 +28,9 @@ class InterruptedTexts : public Cli {
     std::ofstream(folder(name), std::ios::binary) << text;
   }
   // A model that writes for as long as it is let.
-  std::string endless_model() const {
+  std::string endless_model(std::int32_t layers = TinyModel().layers) const {
     TinyModel model;
+    model.layers = layers;
     model.eos_tokens = {};
     model.context_length = 200000;
     write_tiny_model(folder("long"), model);
@@ -100,6 +101,31 @@ TEST_F(InterruptedTexts, WithinAPrompt) {
   EXPECT_EQ(text["finish_reason"], "cancelled");
   EXPECT_EQ(text["prompt_tokens"], 60000);
   EXPECT_EQ(text["tokens"].size(), 0u);
+}
+
+// In the middle of a pass, or of trees of many, whose layers are copied or read before use: what
+// was written stands, and is what a model writes that keeps its layers.
+TEST_F(InterruptedTexts, WithLayersThatAreStreamed) {
+  const std::string words = "generate " + endless_model(5) +
+                            "--prompt-ids 1,2 --temperature 0.6 --acceptance coupled --seed 3 "
+                            "--lookup text --tree-size 6 --format json ";
+  for (const std::string placement : {"--gpu-layers 1 ", "--gpu-layers 1 --host-memory 1GiB "}) {
+    int status = -1;
+    const std::string seen = talk_on_terminal(
+        "exec env COPPICE_PROGRESS_AFTER=0 '" + std::string(COPPICE_BINARY) + "' " + words +
+            placement + "--max-new-tokens 100000 >'" + folder("streamed") + "'",
+        {{"generating: ", "\x03"}}, status);
+    ASSERT_TRUE(WIFEXITED(status)) << seen;
+    EXPECT_EQ(WEXITSTATUS(status), 130) << seen;
+    const Json json = Json::parse(slurp(folder("streamed")));
+    EXPECT_EQ(json["finish_reason"], "cancelled");
+    EXPECT_EQ(json["target_layers"]["streamed_from"],
+              placement.find("host") == placement.npos ? "memory" : "file");
+    ASSERT_GT(json["tokens"].size(), 0u);
+    const Result whole = run(words + cat("--max-new-tokens ", json["tokens"].size()));
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    EXPECT_EQ(Json::parse(whole.out)["tokens"], json["tokens"]);
+  }
 }
 
 // Costs alone are measured for more than 4 seconds.

@@ -13,6 +13,47 @@
 namespace coppice {
 namespace {
 
+// Of layers that memory does not hold, as many lie in a file as have to.
+TEST(HostLayers, StayWhereMemoryHoldsThem) {
+  testing::TinyModel deep;
+  deep.layers = 6;
+  const testing::TinyPair pair(deep);
+  EngineOptions asked = pair.options();
+  asked.streamed_tree_size = 100;
+  const auto planned = [&](std::int64_t available) {
+    EngineOptions options = asked;
+    plan_host_layers(options, DType::f32, available);
+    return options;
+  };
+  const EngineOptions whole = planned(std::int64_t{1} << 30);
+  EXPECT_EQ(whole.gpu_layers, -1);
+  EXPECT_EQ(whole.host_memory, 0u);
+  EXPECT_EQ(whole.max_tree_size, asked.max_tree_size);
+  std::int64_t available = std::int64_t{1} << 30;
+  while (planned(available).gpu_layers < 0) available -= available / 16;
+  const EngineOptions first = planned(available);
+  EXPECT_LT(first.gpu_layers, deep.layers);
+  EXPECT_EQ(first.host_memory, static_cast<std::uint64_t>(available - available / 4));
+  EXPECT_EQ(first.max_tree_size, std::max(100, asked.max_tree_size));
+  std::int32_t before = first.gpu_layers;
+  std::string refused;
+  while (refused.empty()) {
+    available -= available / 16;
+    try {
+      const EngineOptions options = planned(available);
+      EXPECT_LE(options.gpu_layers, before);
+      EXPECT_GE(options.gpu_layers, 0);
+      before = options.gpu_layers;
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+  }
+  EXPECT_EQ(before, 0);
+  EXPECT_NE(refused.find("are free for them; use a quantised model"), std::string::npos) << refused;
+  asked.gpu_layers = 2;
+  EXPECT_EQ(planned(1).gpu_layers, 2) << "as asked";
+}
+
 class HostKv : public ::testing::Test {
  protected:
   HostKv() {

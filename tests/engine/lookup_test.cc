@@ -280,6 +280,38 @@ TEST(Lookup, FixedSizesRepeatThemselves) {
   EXPECT_EQ(engine.generate(repetitive_prompt, options).tokens, first.tokens);
 }
 
+// Nobody has to ask for it where it pays, and it changes nothing elsewhere: trees of given size or
+// shape, and texts without a draft.
+TEST(Lookup, IsAutomaticBesideADraftOfAutomaticSize) {
+  Engine engine = Engine::load(shipped_options());
+  const Generation plain = engine.generate(repetitive_prompt, looked_up(Plain{}, Lookup::none));
+  const auto text_of = [&](GenerateOptions options) {
+    const Generation found = engine.generate(repetitive_prompt, options);
+    if (!on_cuda()) expect_same(found, plain, name_of(options.speculation));
+    return found;
+  };
+  EXPECT_EQ(GenerateOptions().lookup, Lookup::automatic);
+  for (const Speculation& speculation :
+       {Speculation{Dyspec{}}, Speculation{Chain{}}, Speculation{DyspecThreshold{}}}) {
+    const Generation found = text_of(looked_up(speculation, Lookup::automatic));
+    EXPECT_EQ(found.used.lookup, Lookup::text) << name_of(speculation);
+    EXPECT_GT(found.statistics.looked_up_accepted, 0) << name_of(speculation);
+  }
+  for (const Speculation& speculation :
+       {Speculation{Dyspec{8}}, Speculation{Chain{4}}, Speculation{DyspecThreshold{0.1, 16}},
+        Speculation{StaticTree{{{0}, {1}}}}, Speculation{SpecInfer{}},
+        Speculation{Sequoia{8, 0, {}}}, Speculation{ExpandRerank{8}}}) {
+    const Generation found = text_of(looked_up(speculation, Lookup::automatic));
+    EXPECT_EQ(found.used.lookup, Lookup::none) << name_of(speculation);
+    EXPECT_EQ(found.statistics.looked_up, 0) << name_of(speculation);
+  }
+  GenerateOptions alone = looked_up(Dyspec{}, Lookup::automatic);
+  alone.use_draft = false;
+  const Generation without = text_of(alone);
+  EXPECT_EQ(without.used.policy, "none");
+  EXPECT_EQ(without.used.lookup, Lookup::none);
+}
+
 TEST(Lookup, IsRefusedWhereItHasNoPlace) {
   Engine engine = Engine::load(shipped_options());
   for (const Speculation& speculation :

@@ -40,10 +40,19 @@ TEST(LayerPlan, KeepsAsManyLayersAsFit) {
 }
 
 TEST(LayerPlan, SaysWhatIsCopied) {
-  EXPECT_EQ(describe(LayerPlacement{.layers = 4, .resident = 4, .streamed_bytes = 0}), "");
+  const auto described = [](const char* from) {
+    return describe(LayerPlacement{80, 24, 3 << 20, from});
+  };
+  EXPECT_EQ(describe(LayerPlacement{4, 4, 0, ""}), "");
   EXPECT_EQ(
-      describe(LayerPlacement{.layers = 80, .resident = 24, .streamed_bytes = 3 << 20}),
+      described("host memory"),
       "24 of 80 layers stay on the device, the others, 3 MiB, are copied to it in every pass");
+  EXPECT_EQ(
+      described("file"),
+      "24 of 80 layers stay in memory, the others, 3 MiB, are read from a file in every pass");
+  EXPECT_EQ(described("memory"),
+            "24 of 80 layers stay where they are, the others, 3 MiB, are copied in every pass, in "
+            "vain: gpu-layers is for GPUs");
 }
 
 // --- whole engines ------------------------------------------------------------------------------
@@ -56,7 +65,7 @@ TinyModel deep() {
 
 std::vector<GenerateOptions> requests() {
   std::vector<GenerateOptions> all;
-  for (const double temperature : {0.0, 0.9}) {
+  for (const double temperature : {0.0, 0.6, 0.9}) {
     for (const Acceptance rule : {Acceptance::rejection, Acceptance::coupled}) {
       for (const Speculation& speculation :
            std::vector<Speculation>{Plain{}, Dyspec{12}, Chain{4}}) {
@@ -80,10 +89,13 @@ std::vector<std::vector<TokenId>> texts_of(const EngineOptions& options) {
   for (const GenerateOptions& request : requests()) {
     texts.push_back(engine.generate(prompt, request).tokens);
   }
-  std::vector<Request> side_by_side(3);
-  for (std::size_t i = 0; i < side_by_side.size(); ++i) {
-    side_by_side[i].tokens = {1, static_cast<TokenId>(5 + i)};
-    side_by_side[i].options = requests().front();
+  // Texts of all these kinds in one batch, which greedy and coupled ones do not notice.
+  std::vector<Request> side_by_side;
+  for (const GenerateOptions& request : requests()) {
+    if (request.sampling.temperature > 0.0 && request.acceptance == Acceptance::rejection) continue;
+    Request& one = side_by_side.emplace_back();
+    one.tokens = {1, static_cast<TokenId>(5 + side_by_side.size())};
+    one.options = request;
   }
   for (Outcome& outcome : engine.generate(side_by_side)) {
     if (outcome.error) std::rethrow_exception(outcome.error);
@@ -102,6 +114,50 @@ TEST(StreamedLayers, ChangeNoText) {
   }
   options.draft_gpu_layers = 1;
   EXPECT_EQ(texts_of(options), resident) << "the draft's are streamed, too";
+}
+
+// A CPU reads what memory does not hold from a file.
+TEST(StreamedLayers, LieInAFileWhereMemoryIsShort) {
+  if (on_cuda()) GTEST_SKIP() << "is of the host's memory";
+  const TinyPair pair(deep());
+  EngineOptions options = pair.options();
+  const auto resident = texts_of(options);
+  Engine whole = Engine::load(options);
+  const auto blocks = inside(whole).target.model->layer_blocks();
+  const auto others = [&] {
+    std::size_t bytes = visiting_bytes(blocks, 0);
+    for (const Model* model : {inside(whole).target.model.get(), inside(whole).draft.model.get()}) {
+      bytes += 2 * model->weight_bytes_read();
+    }
+    return bytes;
+  }();
+  options.host_memory = others;  // more than there is
+  EXPECT_EQ(Engine::load(options)
+                .generate(std::vector<TokenId>{1, 7}, requests()[1])
+                .used.target_layers.streamed_from,
+            "");
+  std::string refused;
+  std::int32_t streamed = 0;
+  for (std::uint64_t room = others; room > 1024; room -= room / 4) {
+    options.host_memory = room;
+    try {
+      Engine engine = Engine::load(options);
+      const Used used = engine.generate(std::vector<TokenId>{1, 7}, requests()[1]).used;
+      if (used.target_layers.streamed_bytes == 0) continue;
+      EXPECT_EQ(used.target_layers.streamed_from, "file");
+      EXPECT_EQ(used.target_layers.streamed_bytes,
+                visiting_bytes(blocks, used.target_layers.resident));
+      EXPECT_EQ(texts_of(options), resident) << used.target_layers.resident;
+      ++streamed;
+      expect_nothing_leaked(engine);
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+  }
+  EXPECT_GE(streamed, 1);
+  EXPECT_NE(refused.find("too little memory: even if all layers of the target lie in a file"),
+            std::string::npos)
+      << refused;
 }
 
 TEST(StreamedLayers, AreDraftedByTheirOwnModelInFewerBits) {
@@ -127,6 +183,7 @@ TEST(StreamedLayers, AreSaidInWhatWasUsed) {
   EXPECT_EQ(used.target_layers.resident, 3);
   EXPECT_EQ(used.target_layers.streamed_bytes,
             visiting_bytes(inside(engine).target.model->layer_blocks(), 3));
+  EXPECT_EQ(used.target_layers.streamed_from, on_cuda() ? "host memory" : "memory");
   EXPECT_EQ(used.draft_layers.resident, 5);
   EXPECT_EQ(used.draft_layers.streamed_bytes, 0u);
   expect_nothing_leaked(engine);

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/cpu/file_weight_stream.h"
 #include "models/weights.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"
@@ -157,6 +159,96 @@ TEST_F(Order, WhatIsOutOfOrderIsRefused) {
   EXPECT_THROW(LoggedStream(0), Error);
 }
 
+// --- layers in a file ---------------------------------------------------------------------------
+
+class BytesWeights final : public LinearWeights {
+ public:
+  BytesWeights(std::size_t bytes, std::byte value) : data(bytes, value) {
+    buffer = DeviceBuffer(
+        data.data(), bytes, [](void*, void*) {}, nullptr);
+  }
+  std::int64_t in_features() const override { return 1; }
+  std::int64_t out_features() const override { return 1; }
+  std::size_t bytes() const override { return data.size(); }
+  std::vector<DeviceBuffer*> memory() override { return {&buffer}; }
+
+  std::vector<std::byte> data;
+  DeviceBuffer buffer;
+};
+
+/// Writes down what it asks of the disk, in pages.
+class LoggedFile final : public cpu::FileWeightStream {
+ public:
+  using FileWeightStream::FileWeightStream;
+  std::string taken_log() { return std::exchange(log_, ""); }
+  bool fails = false;
+
+ protected:
+  void expect(std::uint64_t offset, std::uint64_t bytes) override {
+    log_ += cat("expect ", offset / 4096, "; ");
+    FileWeightStream::expect(offset, bytes);
+  }
+  void read(std::uint64_t offset, std::span<std::byte> to) override {
+    if (std::exchange(fails, false)) throw_failure("planted");
+    log_ += cat("read ", offset / 4096, "; ");
+    FileWeightStream::read(offset, to);
+  }
+
+ private:
+  std::string log_;
+};
+
+class FileStream : public ::testing::Test {
+ protected:
+  FileStream() : stream(2, folder_.path() / "made") {
+    for (std::size_t i = 0; i < 3; ++i) {
+      weights.push_back(std::make_unique<BytesWeights>(5000, static_cast<std::byte>(i + 1)));
+      LinearWeights* const one = weights.back().get();
+      stream.add({&one, 1});
+    }
+    stream.begin();
+  }
+  TemporaryFolder folder_;
+  LoggedFile stream;
+  std::vector<std::unique_ptr<BytesWeights>> weights;
+};
+
+TEST_F(FileStream, TheDiskIsToldOfEveryLayerTwoAhead) {
+  EXPECT_EQ(stream.taken_log(), "expect 0; expect 2; ");
+  for (const std::int32_t visit : {0, 1, 2, 0}) {
+    stream.enter(visit);
+    const BytesWeights& one = *weights[static_cast<std::size_t>(visit)];
+    EXPECT_EQ(std::memcmp(one.buffer.data(), one.data.data(), one.data.size()), 0) << visit;
+    stream.leave(visit);
+  }
+  EXPECT_EQ(stream.taken_log(),
+            "read 0; expect 4; read 2; expect 0; read 4; expect 2; read 0; expect 4; ");
+}
+
+TEST_F(FileStream, AReadThatFailedIsTriedAgain) {
+  stream.fails = true;
+  EXPECT_THROW(stream.enter(0), Error);
+  stream.enter(0);
+  EXPECT_EQ(static_cast<const std::byte*>(weights[0]->buffer.data())[4999], std::byte{1});
+}
+
+TEST_F(FileStream, TheFileHasNoName) {
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path() / "made"));
+}
+
+TEST(FileStreams, AFolderThatCannotBeWrittenIsNamed) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "file";
+  write_file(file, "text");
+  try {
+    cpu::FileWeightStream(2, file / "below");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::failure);
+    EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos) << error.what();
+  }
+}
+
 // --- which layers -------------------------------------------------------------------------------
 
 std::string spread(std::int32_t layers, std::int32_t resident) {
@@ -241,6 +333,22 @@ TEST_P(StreamedPasses, HaveTheBitsOfResidentLayers) {
         EXPECT_EQ(streamed_logits(folder.path(), GetParam().make(), options), resident)
             << places << " places, " << stay << " resident layers";
       }
+    }
+  }
+}
+
+TEST_P(StreamedPasses, OfLayersInAFileToo) {
+  if (std::string(GetParam().name) == "cuda") GTEST_SKIP() << "its layers lie in host memory";
+  for (const auto& [name, spec] : streamed_models()) {
+    SCOPED_TRACE(name);
+    const TemporaryFolder folder;
+    testing::write_tiny_model(folder.path(), spec);
+    const Logits resident = streamed_logits(folder.path(), GetParam().make(), {.max_rows = 24});
+    ModelOptions options{.max_rows = 24};
+    options.stream_folder = folder.path();
+    for (const std::int32_t stay : {0, 1}) {
+      options.resident_layers = stay;
+      EXPECT_EQ(streamed_logits(folder.path(), GetParam().make(), options), resident) << stay;
     }
   }
 }

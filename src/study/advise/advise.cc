@@ -18,7 +18,7 @@
 namespace coppice::study {
 namespace {
 
-constexpr std::array dyspec_sizes = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+constexpr std::array dyspec_sizes = {2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 256, 768};
 constexpr std::array chain_lengths = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16};
 constexpr std::array sequoia_sizes = {4, 8, 16, 32, 64};
 /// Of what is looked up, beside the draft and alone.
@@ -79,7 +79,12 @@ class Adviser {
     if (costs_ == nullptr) {
       throw_failure("advise: too few free KV slots to measure costs in; raise --kv-tokens");
     }
-    largest_ = std::min(largest_advised_tree, access.options().max_tree_size);
+    largest_ = access.options().max_tree_size;
+    // Where every pass waits for copies of weights, further rows are nearly free.
+    if (access.target().model->streamed_bytes() == 0) {
+      largest_ = std::min(largest_advised_tree, largest_);
+    }
+    advice_.largest_tree = largest_;
     advice_.device = access.device().name();
     advice_.dtype = compute_name(*access.target().model);
     advice_.temperature = options_.sampling.temperature;

@@ -114,6 +114,7 @@ struct Advice {
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
   /// By the cost table, of passes of 1 and 17 rows, at the usual length of the texts.
+  std::int32_t largest_tree = 0;  ///< that was tried
   double target_seconds = 0.0, target_wide_seconds = 0.0, draft_seconds = 0.0;
   std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
   Candidate plain;

@@ -69,7 +69,7 @@ std::string sampled_text(const Advice& advice) {
   return cat(
       to_text(table),
       "\nTried in short runs: DySpec's trees and chains of these sizes, for sizes of 4 to ",
-      largest_advised_tree,
+      advice.largest_tree,
       "\nthe Sequoia tree for this pair of the depth that makes most of the costs above, and "
       "trees with looked-up\nchildren (--lookup text) beside the draft's (dyspec+lookup) and "
       "alone (lookup: --draft none). After each\nprompt the slower half is left out; \"prompts\" "
@@ -182,7 +182,11 @@ std::string policy_options(const Advice& advice) {
   const Candidate& advised = advice.advised;
   std::string words = cat("--policy ", name_of(advised.policy));
   if (advised.tree_size > 0) words += cat(" --tree-size ", advised.tree_size);
-  if (advised.looks_up) words += " --lookup text";
+  if (advised.looks_up) {
+    words += " --lookup text";
+  } else if (advised.tree_size == 0 && !advised.plain()) {
+    words += " --lookup none";
+  }
   if (!advised.drafts) words += " --draft none";
   if (advised.policy == Policy::sequoia) {
     words += cat(" --tree-depth ", advised.tree_depth, " --acceptance-vector ");

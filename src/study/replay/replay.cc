@@ -20,6 +20,7 @@ GenerateOptions settled(GenerateOptions options, const RecordingHeader& header) 
                     " would have made of nodes that are not on record is not known; use the "
                     "policies that coppice has"));
   }
+  if (options.lookup == Lookup::automatic) options.lookup = Lookup::none;  // sizes are given
   check_lookup(options);
   if (options.lookup == Lookup::engine) {
     throw_usage(
@@ -55,7 +56,7 @@ std::uint64_t scattered(std::uint64_t number) {
 
 Replayer::Setting Replayer::setting_of(const Recording& recording, const GenerateOptions& options) {
   const auto lacks_prompt = [](const RecordedText& text) { return text.prompt_ids.empty(); };
-  if (options.lookup != Lookup::none && std::ranges::any_of(recording.texts, lacks_prompt)) {
+  if (asks_for(options.lookup) && std::ranges::any_of(recording.texts, lacks_prompt)) {
     throw_usage(
         "replay: lookup needs the tokens of prompts, which recordings of version 3 lack; record "
         "anew");

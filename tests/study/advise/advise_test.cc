@@ -140,6 +140,34 @@ TEST(Advise, SizesFollowCosts) {
   EXPECT_EQ(gridded(free_rows), gridded(dear_rows));
 }
 
+// Layers that every pass copies make rows nearly free: larger trees are tried then, also with the
+// target's own copy as the draft.
+TEST(Advise, TriesLargeTreesWhereLayersAreStreamed) {
+  TinyModel deep = model();
+  deep.layers = 3;
+  deep.hidden_size = deep.intermediate_size = 256;  // whole blocks of q4_k
+  const TinyPair pair(deep, 0.3);
+  EngineOptions options = pair.options();
+  options.streamed_tree_size = 768;
+  const auto largest_tried = [&](bool streams) {
+    options.gpu_layers = streams ? 0 : -1;
+    options.max_tree_size = streams ? 768 : largest_advised_tree;
+    Engine engine = Engine::load(options);
+    const CostTable table = costs(1e-3, 0.0, 1e-9, 0.0);
+    inside(engine).costs = table;
+    std::int32_t largest = 0;
+    const Advice advice = advise(engine, on_costs(engine, table));
+    for (const Candidate& one : advice.candidates) largest = std::max(largest, one.tree_size);
+    EXPECT_EQ(advice.largest_tree, largest);
+    return largest;
+  };
+  EXPECT_EQ(largest_tried(false), 64);
+  EXPECT_EQ(largest_tried(true), 768);
+  options.draft = options.target;
+  options.draft_weights = WeightRounding::q4_k;
+  EXPECT_EQ(largest_tried(true), 768);
+}
+
 TEST(Advise, ChecksAreRun) {
   const TinyPair pair(model(), 0.2);
   Engine engine = Engine::load(pair.options());
