@@ -24,7 +24,7 @@
 // time, by calls from several threads or by one call with many requests, share the models' passes;
 // one Sequence may be used by one thread at a time. A callback, and EngineOptions::progress, runs
 // on the calling thread, outside the engine's lock, and may call other sequences of the same
-// engine.
+// engine. Those of Engine::submit() run on a thread of the engine's own.
 //
 // Errors: everything throws coppice::Error; what() is one line that names what is wrong, where,
 // and the remedy; kind() tells a wrong request (usage) from a failure. Running out of context
@@ -43,6 +43,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/api.h"
@@ -113,7 +114,7 @@ enum class Lookup {
 enum class FinishReason {
   length,     ///< max_new_tokens reached
   eos,        ///< one of the model's end tokens
-  stop,       ///< a stop text
+  stop,       ///< a stop text, or one of stop_tokens
   context,    ///< the model's context is full
   memory,     ///< no KV slot was left
   cancelled,  ///< the callback returned false, or all was to stop
@@ -232,11 +233,21 @@ struct GenerateOptions {
   /// looked for as it is spelt: "<|im_end|>" stops at that token.
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  /// The text ends before the first of these tokens, as before an end token, but as
+  /// FinishReason::stop. Whatever ignore_eos says.
+  std::vector<TokenId> stop_tokens;
+  /// End tokens and stop_tokens have no chance before the text has as many tokens. A stop text may
+  /// end it earlier, and so may a constraint that lets nothing else follow.
+  std::int32_t min_new_tokens = 0;
+  /// Added to logits of target and draft, before penalties: -100 to 100, each token once. What a
+  /// constraint forbids stays forbidden.
+  std::vector<std::pair<TokenId, double>> logit_bias;
   /// What the new text may be. It ends by an end token where it is whole; one that runs out of
   /// tokens or context before says so by its finish_reason. Not with ignore_eos.
   Constraint constraint;
   bool add_bos = true;  ///< of a text prompt: BOS, and what tokenizer.json puts around it
   bool logprobs = false;
+  std::int32_t top_logprobs = 5;  ///< tokens of TokenLogprob::top: 0 to 20
   Acceptance acceptance = Acceptance::automatic;
 
   // Performance only.
@@ -261,22 +272,25 @@ struct GenerateOptions {
   COPPICE_API void validate() const;
 };
 
+/// Logarithms (base e) under the target's processed distribution. At temperature 0, where that
+/// is a single token, under its distribution at temperature 1 after bias and penalties.
+struct TokenLogprob {
+  TokenId token = -1;
+  double logprob = 0.0;
+  /// GenerateOptions::top_logprobs most probable tokens, best first; fewer if others have no
+  /// chance.
+  std::vector<std::pair<TokenId, double>> top;
+};
+
 /// Text that was accepted since the last call; valid UTF-8, never part of a stop text.
 struct Piece {
   std::string_view text;
   std::span<const TokenId>
       tokens;  ///< tokens accepted since the last call (their text may follow later)
+  std::span<const TokenLogprob> logprobs;  ///< one per token, when asked for
 };
 /// Returns false to stop the generation.
 using PieceCallback = std::function<bool(const Piece&)>;
-
-/// Logarithms (base e) under the target's processed distribution. At temperature 0, where that
-/// is a single token, under its distribution at temperature 1 after the repetition penalty.
-struct TokenLogprob {
-  TokenId token = -1;
-  double logprob = 0.0;
-  std::vector<std::pair<TokenId, double>> top;  ///< the five most probable, best first
-};
 
 /// Seconds of wall clock. Of a pass that texts shared, each has the part of its rows; what it
 /// waited for the others is in `other`.
@@ -344,7 +358,9 @@ struct Used {
   std::string planned_for;  ///< sequoia: whose acceptance vector its tree was planned for, in words
   Acceptance acceptance = Acceptance::rejection;
   double temperature = 0.0;
-  double draft_temperature = 0.0;  ///< if it was learned, the last
+  double presence_penalty = 0.0, frequency_penalty = 0.0;
+  std::int32_t min_new_tokens = 0, biased_tokens = 0;  ///< as asked for; of logit_bias
+  double draft_temperature = 0.0;                      ///< if it was learned, the last
   std::uint64_t seed = 0;
   std::string device;
   std::string dtype;  ///< of products: "f32", "bf16", or "int8" with quantised weights on the CPU
@@ -420,7 +436,7 @@ struct Request {
   /// Continues this one, as Sequence::generate() does, also without a prompt; nullptr: a new text.
   Sequence* sequence = nullptr;
   std::int32_t n = 1;  ///< samples, of a new text: sample i has the stream options.stream + i
-  /// On the thread that called generate(), as PieceCallback.
+  /// As PieceCallback, on the thread that called generate(), or on submit()'s.
   std::function<bool(std::int32_t sample, const Piece&)> callback;
 };
 
@@ -431,6 +447,52 @@ struct Outcome {
 };
 /// A request has come to its end; its outcome may be moved from.
 using OutcomeCallback = std::function<void(std::size_t index, Outcome& outcome)>;
+
+/// A request that Engine::submit() began. Move-only; any thread may use it. It may outlive the
+/// engine, which ends what is under way as FinishReason::cancelled.
+class COPPICE_API Submission {
+ public:
+  /// Nothing: done, and without an outcome.
+  Submission() = default;
+  Submission(Submission&&) noexcept = default;
+  /// As the destructor, of what it was before.
+  Submission& operator=(Submission&&) noexcept;
+  /// Cancels and waits, so that no callback runs any more; within a callback of a submission it
+  /// only cancels.
+  ~Submission();
+
+  /// All samples that are under way end after the step at hand, as FinishReason::cancelled, and no
+  /// other begins. Does not wait. What has ended stays as it is.
+  void cancel();
+  /// Whether `finished` has returned.
+  bool done() const;
+  /// Waits for the end, and returns what became of the request, or what `finished` left of it.
+  /// Once. Throws Error(usage) the second time, and within a callback of a submission, whose thread
+  /// has to write the text.
+  Outcome wait();
+
+  struct Impl;
+
+ private:
+  friend class Engine;
+  explicit Submission(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+/// What an engine does, and has done since it was loaded.
+struct EngineStatistics {
+  std::int32_t running = 0;  ///< texts that take steps
+  /// Texts that wait for room: for fewer than EngineOptions::max_sequences others, or for memory.
+  std::int32_t waiting = 0;
+  std::int64_t passes = 0;      ///< of the target that judged trees, one for all texts of a step
+  std::int64_t steps = 0;       ///< trees judged, as Statistics::steps
+  std::int64_t new_tokens = 0;  ///< returned by texts that have ended
+  std::int64_t drafted = 0, accepted = 0;  ///< nodes of these trees, roots not counted
+  std::int64_t preempted = 0;              ///< times that a text's KV went for others
+  /// `drafted` and `accepted` by depth: element 0 counts children of roots.
+  std::vector<std::int64_t> drafted_by_depth, accepted_by_depth;
+  CacheStatistics cache;
+};
 
 /// A target, a draft, and their memory. Move-only: what was moved from may be assigned to or
 /// destroyed, no more.
@@ -459,6 +521,16 @@ class COPPICE_API Engine {
                                 const OutcomeCallback& finished = {},
                                 const std::stop_token& stop = {});
 
+  /// Begins a request and returns at once; texts are written side by side as by generate(). A
+  /// thread of the engine's own, which the first call starts, writes them, and calls
+  /// Request::callback and `finished`, which is called once, whatever happens. Callbacks must be
+  /// quick, as all submissions wait for them; they may submit and cancel, but neither wait for a
+  /// submission nor destroy the engine. `finished` may move from the outcome that wait() returns;
+  /// what it throws becomes Outcome::error, if there is none. Throws Error(usage) for a request
+  /// that cannot be one; what else is wrong is the outcome's error. Request::sequence, if there is
+  /// one, may be moved, but not be used until the end.
+  Submission submit(Request request, std::function<void(Outcome& outcome)> finished = {});
+
   /// An empty text that goes on from call to call. It must not outlive the engine.
   Sequence new_sequence();
 
@@ -467,6 +539,8 @@ class COPPICE_API Engine {
   Prefix prefix(std::string_view text, bool add_bos = true);
   Prefix prefix(std::span<const TokenId> tokens);
   CacheStatistics cache() const;
+  /// Does not wait for a step.
+  EngineStatistics statistics() const;
   /// Frees the KV, of both models, that no text under way uses and no Prefix holds. What Sequences
   /// hold between their calls goes, too, and is computed again when they go on.
   void drop_cache();

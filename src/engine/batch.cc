@@ -9,17 +9,13 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/open_sequence.h"
+#include "engine/open_request.h"
 #include "engine/opening_order.h"
 #include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
 namespace {
-
-constexpr std::int32_t most_samples = 1 << 20;
-/// Sequences open besides those that may run, of which the scheduler lets in what shares most.
-constexpr std::int32_t waiting_sequences = 64;
 
 /// Opens sequences as room comes and gathers what becomes of them.
 class Batch {
@@ -30,8 +26,7 @@ class Batch {
         requests_(requests),
         finished_(finished),
         stop_(stop),
-        most_(static_cast<std::size_t>(engine.options.max_sequences +
-                                       (engine.options.prefix_cache ? waiting_sequences : 0))),
+        most_(most_open(engine)),
         outcomes_(requests.size()),
         left_(requests.size(), 1),
         order_(order_of(engine, requests)),
@@ -65,33 +60,14 @@ class Batch {
     std::unique_ptr<OpenSequence> open;
   };
 
-  static void check_samples(const Request& request) {
-    if (request.n < 1 || request.n > most_samples) {
-      throw_usage(cat("n ", request.n, ": use 1 to ", most_samples, " samples"));
-    }
-  }
-
   void check(std::size_t index) {
     const Request& request = requests_[index];
-    if (request.sequence != nullptr) {
-      if (request.n > 1) {
-        throw_usage(cat("n ", request.n, ": a sequence goes on in one way; use 1"));
-      }
-      const auto sequence = SequenceAccess::impl(*request.sequence);
-      if (sequence == nullptr) {
-        throw_usage("sequence: it was moved from; give the one that it was moved to");
-      }
-      if (&sequence->engine != &engine_) {
-        throw_usage("sequence: it is another engine's; use one of this engine's new_sequence()");
-      }
-      const auto [used, fresh] = used_.emplace(request.sequence, index);
-      if (!fresh) {
-        throw_usage(cat("sequence: requests ", used->second, " and ", index,
-                        " of this call name the same; give each its own"));
-      }
-    }
-    if (!request.prompt.empty() && !request.tokens.empty()) {
-      throw_usage("prompt: both a text and token ids are given; use one of them");
+    check_request(engine_, request);
+    if (request.sequence == nullptr) return;
+    const auto [used, fresh] = used_.emplace(request.sequence, index);
+    if (!fresh) {
+      throw_usage(cat("sequence: requests ", used->second, " and ", index,
+                      " of this call name the same; give each its own"));
     }
   }
 
@@ -131,9 +107,7 @@ class Batch {
     bool good = false;
     try {
       check_samples(request);
-      Generation none;
-      none.finish_reason = FinishReason::failed;
-      outcomes_[index].samples.assign(static_cast<std::size_t>(request.n), none);
+      outcomes_[index] = outcome_before(request);
       check(index);
       left_[index] = request.n;
       good = true;
@@ -153,20 +127,8 @@ class Batch {
   // True: it has ended at once.
   bool open(std::size_t index, std::int32_t sample) {
     const Request& request = requests_[index];
-    const auto sequence = request.sequence != nullptr ? SequenceAccess::impl(*request.sequence)
-                                                      : std::make_shared<Sequence::Impl>(engine_);
-    GenerateOptions options = request.options;
-    options.stream += static_cast<std::uint64_t>(sample);
-    PieceCallback callback;
-    if (request.callback) {
-      callback = [&request, sample](const Piece& piece) { return request.callback(sample, piece); };
-    }
-    std::vector<TokenId> encoded;
-    if (request.tokens.empty()) encoded = tokens_of(*sequence, request.prompt, options);
     in_flight_.push_back(
-        {index, sample,
-         std::make_unique<OpenSequence>(sequence, request.tokens.empty() ? encoded : request.tokens,
-                                        options, std::move(callback), stop_)});
+        {index, sample, open_sample(sequence_for(engine_, request), request, sample, stop_)});
     RunningSequence& run = in_flight_.back().open->run();
     if (run.ended()) return true;
     try {
@@ -189,18 +151,12 @@ class Batch {
     done(request);
   }
 
-  // Ends what is open where it stands, and what has not begun. Who has ended by itself in the last
-  // step still hands its last piece on; nobody else is heard again.
+  // Ends what is open where it stands, and what has not begun.
   void stop_all() {
     on_stop_.reset();
     call_.reset();  // waits for the step at hand
     while (!in_flight_.empty()) {
-      RunningSequence& run = in_flight_.front().open->run();
-      if (run.ended()) {
-        run.note_failure([&] { run.call_back(); });
-      } else {
-        run.end_between_steps(FinishReason::cancelled);
-      }
+      in_flight_.front().open->cancel();
       finish(in_flight_.begin());
     }
     while (next_ < order_.size()) {
@@ -216,11 +172,7 @@ class Batch {
     }
   }
 
-  // Records the exception being handled as the request's error.
-  void fail(std::size_t request) {
-    Outcome& outcome = outcomes_[request];
-    if (!outcome.error) outcome.error = in_words(std::current_exception());
-  }
+  void fail(std::size_t request) { note_error(outcomes_[request]); }
 
   void done(std::size_t request) {
     if (--left_[request] == 0 && finished_) finished_(request, outcomes_[request]);

@@ -21,6 +21,7 @@
 #include "drafting/lookup.h"
 #include "drafting/policy.h"
 #include "engine/access.h"
+#include "engine/step_counts.h"
 #include "engine/step_view.h"
 #include "engine/tree_plan.h"
 #include "kernels/device_sampler.h"
@@ -41,6 +42,7 @@
 
 namespace coppice {
 
+class Driver;
 class Scheduler;
 
 struct __attribute__((visibility("hidden"))) Engine::Impl {
@@ -85,8 +87,10 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;
   std::unique_ptr<Scheduler> scheduler;
-  /// Sums over sequences that have ended, for CacheStatistics.
+  /// Sums over sequences that have ended, for CacheStatistics and EngineStatistics.
   std::atomic<std::int64_t> prompt_tokens = 0, cached_tokens = 0, cached_draft_tokens = 0;
+  std::atomic<std::int64_t> new_tokens = 0;
+  StepCounts step_counts;
   std::atomic<bool> told_of_costs = false;  ///< EngineOptions::progress was
 
   /// The cost table, read or measured on first use (the time goes to load_seconds); nullptr
@@ -123,6 +127,15 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   /// Appends a prompt to a sequence. Throws Error(usage) for no tokens at all, a token outside the
   /// vocabulary, or a sequence that fills the context; `state` is unchanged then.
   void append_prompt(SequenceState& state, std::span<const TokenId> prompt) const;
+
+  /// Writes submissions; its thread begins with the first of them.
+  Driver& driver();
+  /// Samples that were submitted and are not open.
+  std::int32_t unopened() const;
+
+ private:
+  mutable std::mutex driver_mutex_;
+  std::unique_ptr<Driver> driver_;  ///< ends before all that it uses
 };
 
 inline const Engine::Impl& inside(const Engine& engine) {

@@ -36,6 +36,14 @@ SequenceState& OpenSequence::with_prompt(std::span<const TokenId> prompt,
   return sequence_->state;
 }
 
+void OpenSequence::cancel() {
+  if (run_.ended()) {
+    run_.note_failure([&] { run_.call_back(); });
+  } else {
+    run_.end_between_steps(FinishReason::cancelled);
+  }
+}
+
 Generation OpenSequence::finish() {
   if (run_.failure) std::rethrow_exception(in_words(run_.failure));
   Generation result = run_.finish(request_.planning_seconds + now_seconds() - start_);
@@ -44,6 +52,7 @@ Generation OpenSequence::finish() {
   engine.prompt_tokens += prompt_tokens_;
   engine.cached_tokens += result.statistics.cached_tokens;
   engine.cached_draft_tokens += result.statistics.cached_draft_tokens;
+  engine.new_tokens += static_cast<std::int64_t>(result.tokens.size());
   kept_.length = state_.length();
   return result;
 }

@@ -39,6 +39,9 @@ class OpenSequence {
 
   /// For a Call, unless it has ended at once.
   RunningSequence& run() { return run_; }
+  /// Ends the run where it stands, once it is in no call. One that has ended by itself delivers its
+  /// last piece; no other is heard again.
+  void cancel();
   /// Once the run has ended: the sequence keeps its tokens. Throws what it failed by.
   Generation finish();
 

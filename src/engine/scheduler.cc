@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -35,17 +36,24 @@ bool has_event(const RunningSequence& sequence) {
 
 // --- a call -----------------------------------------------------------------------------------
 
-Call::~Call() {
-  std::unique_lock lock(scheduler_.mutex_);
+// Waits until none of them is in a step.
+template <typename Sequences>
+void Call::await_step(std::unique_lock<std::mutex>& lock, const Sequences& sequences) {
   leaving_ = true;
   const auto in_step = [](const RunningSequence* sequence) {
     return sequence->place.state == SequencePlace::State::in_step;
   };
-  while (std::any_of(sequences_.begin(), sequences_.end(), in_step)) {
+  while (std::ranges::any_of(sequences, in_step)) {
     asleep_ = true;
     wake_.wait(lock);
     asleep_ = false;
   }
+  leaving_ = false;
+}
+
+Call::~Call() {
+  std::unique_lock lock(scheduler_.mutex_);
+  await_step(lock, sequences_);
   while (!sequences_.empty()) scheduler_.leave(*sequences_.back());
   std::erase(scheduler_.calls_, this);
   if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
@@ -71,19 +79,28 @@ void Call::add(RunningSequence& sequence) {
   s.queue_.push_back(&sequence);
 }
 
+void Call::remove(RunningSequence& sequence) {
+  std::unique_lock lock(scheduler_.mutex_);
+  await_step(lock, std::array{&sequence});
+  scheduler_.leave(sequence);
+  if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
+}
+
 RunningSequence* Call::next() {
   std::unique_lock lock(scheduler_.mutex_);
-  while (events_.empty() && !stopped_) {
+  const auto is_to_return = [&] { return stopped_ || interrupted_; };
+  while (events_.empty() && !is_to_return()) {
     if (sequences_.empty()) return nullptr;
     if (scheduler_.leader_ == nullptr && scheduler_.lead(lock, *this)) continue;
-    if (stopped_) break;  // while it led
+    if (is_to_return()) break;  // while it led
     asleep_ = true;
     wake_.wait(lock);
     asleep_ = false;
   }
   // Those who have nothing to deliver need not wait for this one.
   if (scheduler_.leader_ == nullptr) scheduler_.wake_next_leader();
-  if (stopped_) return nullptr;
+  const bool interrupted = std::exchange(interrupted_, false);
+  if (stopped_ || interrupted) return nullptr;
   RunningSequence* const sequence = events_.front();
   events_.erase(events_.begin());
   return sequence;
@@ -92,6 +109,12 @@ RunningSequence* Call::next() {
 void Call::stop() {
   const std::lock_guard lock(scheduler_.mutex_);
   stopped_ = true;
+  wake_.notify_one();
+}
+
+void Call::interrupt() {
+  const std::lock_guard lock(scheduler_.mutex_);
+  interrupted_ = true;
   wake_.notify_one();
 }
 
@@ -239,7 +262,10 @@ void Scheduler::admit() {
     queue_.erase(at);
     running_.push_back(&sequence);
     sequence.place.state = State::ready;
-    if (std::exchange(sequence.place.preempted, false)) ++sequence.account.preemptions;
+    if (std::exchange(sequence.place.preempted, false)) {
+      ++sequence.account.preemptions;
+      ++preempted_;
+    }
     if (sequence.place.admitted == 0) sequence.note_cached();
     sequence.place.admitted = ++admitted_;
     sequence.account.queue_seconds += now_seconds() - sequence.place.since;
@@ -369,6 +395,12 @@ void Scheduler::begin_drafts(std::span<RunningSequence* const> sequences) {
     if (sequence->goes_on_without_draft()) stepping_.push_back(sequence);
     ++prompt;
   }
+}
+
+Scheduler::Counts Scheduler::counts() {
+  const Lock lock(mutex_);
+  return {static_cast<std::int32_t>(running_.size()), static_cast<std::int32_t>(queue_.size()),
+          preempted_};
 }
 
 // --- the queue --------------------------------------------------------------------------------

@@ -19,10 +19,10 @@
 //       ended or failed    preempted             goes on
 //                       (all three: deliver())
 //
-// ~Call() takes a sequence outside from any state but in_step.
+// ~Call() and Call::remove() take a sequence outside from any state but in_step.
 //
 // A call's thread is in a callback, leads (leader_), or sleeps in next() (asleep_) until it has an
-// event, is stopped, or is woken as the next leader.
+// event, is stopped or interrupted, or is woken as the next leader.
 //
 // Invariants:
 // (1) At most one call leads. mutex_ guards everything but what is marked as the leader's; it is
@@ -30,12 +30,12 @@
 // (2) A queued sequence is in queue_. One that is ready, in a step or at its call is in running_,
 //     unless it was preempted at its call: deliver() then puts it back into queue_.
 // (3) Only the leader moves sequences into and out of in_step. Until the step ends, nobody preempts
-//     them or takes them from their call: ~Call() waits.
+//     them or takes them from their call: ~Call() and remove() wait.
 // (4) awaited_ counts the sequences that are at their calls and not slow.
 // (5) add() and lead() reserve memory for every list that a sequence may be moved to, so that no
 //     move fails.
-// (6) Whoever ends next(), deliver() for an ended sequence, or a call, while nobody leads, wakes
-//     the next leader: no runnable sequence is left behind by sleeping calls.
+// (6) Whoever ends next(), deliver() for an ended sequence, remove() or a call, while nobody leads,
+//     wakes the next leader: no runnable sequence is left behind by sleeping calls.
 #pragma once
 
 #include <condition_variable>
@@ -68,11 +68,15 @@ class Call {
   /// A sequence that has not ended. It is to live until it is the call's own again, or as long as
   /// this.
   void add(RunningSequence& sequence);
+  /// Takes a sequence back, which may be in any state, as soon as it is in no step.
+  void remove(RunningSequence& sequence);
   /// Waits for a sequence that has something to deliver, or has ended or failed. Null without
-  /// sequences, and once stop() was called. deliver() is to follow.
+  /// sequences, once stop() was called, and once after each interrupt(). deliver() is to follow.
   RunningSequence* next();
   /// From any thread, in a callback, too: next() returns after the step at hand.
   void stop();
+  /// Likewise, the next time only.
+  void interrupt();
   /// Calls the sequence's callback, outside all locks. True: the sequence goes on. False: it has
   /// ended or failed, perhaps by its callback, and is the call's own again.
   bool deliver(RunningSequence& sequence);
@@ -80,11 +84,14 @@ class Call {
  private:
   friend class Scheduler;
 
+  template <typename Sequences>
+  void await_step(std::unique_lock<std::mutex>& lock, const Sequences& sequences);
+
   Scheduler& scheduler_;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::vector<RunningSequence*> sequences_, events_;
   std::condition_variable wake_;
-  bool asleep_ = false, leaving_ = false, stopped_ = false;
+  bool asleep_ = false, leaving_ = false, stopped_ = false, interrupted_ = false;
 };
 
 /// Writes one sequence until it has ended or failed.
@@ -99,6 +106,13 @@ void write_to_end(Scheduler& scheduler, RunningSequence& sequence);
 class Scheduler {
  public:
   explicit Scheduler(Engine::Impl& engine) : engine_(engine) {}
+
+  struct Counts {
+    std::int32_t running = 0, queued = 0;
+    std::int64_t preempted = 0;  ///< in all
+  };
+  /// From any thread.
+  Counts counts();
 
  private:
   friend class Call;
@@ -130,7 +144,7 @@ class Scheduler {
   std::vector<RunningSequence*> running_;  ///< in the order of their turns
   Call* leader_ = nullptr;
   std::int32_t awaited_ = 0;  ///< sequences at their calls that are not slow
-  std::int64_t admitted_ = 0;
+  std::int64_t admitted_ = 0, preempted_ = 0;
   std::size_t sequences_ = 0;
   double step_seconds_ = 0.0;
   // The leader's, during a step:
