@@ -1,9 +1,12 @@
 #include "chat/chat_template.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "base/remedy.h"
 #include "base/utf8.h"
 #include "chat/interpreter.h"
+#include "chat/names_read.h"
 #include "chat/parser.h"
 
 namespace coppice::chat {
@@ -11,6 +14,7 @@ namespace coppice::chat {
 struct ChatTemplate::Impl {
   std::string name;
   Block body;
+  std::set<std::string> names;  ///< that it reads
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -28,6 +32,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, const std::string& nam
   impl->name = name;
   try {
     impl->body = Parser(source).parse();
+    impl->names = names_read(impl->body);
   } catch (const TemplateError& error) {
     throw_failure(
         with_remedy(cat(name, ": ", error.what()), "correct the template or fetch it again"));
@@ -52,6 +57,10 @@ std::size_t size_of(const Value& value) {
 }
 
 }  // namespace
+
+bool ChatTemplate::reads(std::string_view name) const {
+  return impl_->names.contains(std::string(name));
+}
 
 Text ChatTemplate::render(const Value& context, std::time_t now) const {
   const Budget budget(size_of(context));

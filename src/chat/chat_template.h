@@ -27,6 +27,8 @@ class ChatTemplate {
   /// so in the result. `now` is for templates that write the date. Throws Error(failure), in one
   /// line: what the template itself refuses, what it computes wrongly, and what takes too much.
   Text render(const Value& context, std::time_t now) const;
+  /// Whether an expression of it reads such a name of the context.
+  bool reads(std::string_view name) const;
 
  private:
   struct Impl;

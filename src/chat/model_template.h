@@ -25,6 +25,8 @@ class ModelTemplate {
   Text render(const Value& messages, bool add_generation_prompt,
               const std::vector<std::pair<std::string, Value>>& more = {}) const;
 
+  bool reads(std::string_view name) const { return template_.reads(name); }
+
  private:
   ChatTemplate template_;
   std::vector<std::pair<Value, Value>> special_tokens_;  ///< bos_token and the like

@@ -4,8 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/answer_text.h"
 #include "cli/one_request.h"
+#include "conversation/answer_text.h"
+#include "conversation/tokens.h"
 #include "engine/access.h"
 
 namespace coppice::cli {
@@ -67,12 +68,12 @@ Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_tok
   const TokenId last = sequence_.tokens()[begun - 1];
   const auto answered = sequence_.tokens().subspan(begun);
   const Tokenizer& tokenizer = EngineAccess(engine_).tokenizer();
-  const chat::Text said = answer_text(tokenizer, last, answered, result.text);
+  const chat::Text said = conversation::answer_text(tokenizer, last, answered, result.text);
   kept_ = whole.bytes() + said.bytes();
   // If a stop text cut a token in two, the answer's end is no place to go on from.
   const bool exact = engine_.detokenize(answered) == result.text;
   if (exact && !said.empty()) marks_.push_back({kept_.size(), length()});
-  conversation_.add(answer_message(tokenizer, last, said));
+  conversation_.add(conversation::answer_message(tokenizer, last, said));
   request_.stream += 1;
   return result;
 }
@@ -94,8 +95,8 @@ std::vector<TokenId> ChatSession::cut_back(const chat::Text& whole) {
   const Mark end = marks_.empty() ? Mark{0, 0} : marks_.back();
   const chat::Text rest = whole.substr(end.bytes);
   std::vector<TokenId> tokens =
-      tokens_of(engine_, rest, conversation_.raw(), request_.add_bos,
-                sequence_.tokens().first(static_cast<std::size_t>(end.tokens)));
+      conversation::tokens_of(engine_, rest, conversation_.raw(), request_.add_bos,
+                              sequence_.tokens().first(static_cast<std::size_t>(end.tokens)));
   sequence_.rewind(end.tokens);
   return tokens;
 }

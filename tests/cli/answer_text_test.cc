@@ -1,4 +1,4 @@
-#include "cli/answer_text.h"
+#include "conversation/answer_text.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include "reference/letters_tokenizer.h"
 #include "reference/tokenizer_file.h"
 
-namespace coppice::cli {
+namespace coppice::conversation {
 namespace {
 
 using testing::letters_tokenizer;
@@ -128,4 +128,4 @@ TEST(AnswerText, BlocksOfTextAreAnAssistantsOwnToo) {
 }
 
 }  // namespace
-}  // namespace coppice::cli
+}  // namespace coppice::conversation

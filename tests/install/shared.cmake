@@ -37,7 +37,10 @@ set(functions
   Engine::Engine Engine::~Engine Engine::operator= Engine::load Engine::generate
   Engine::new_sequence Engine::judge_tree Engine::tokenize Engine::detokenize
   Engine::has_tokenizer Engine::has_draft Engine::context_length Engine::vocab_size
-  Engine::load_seconds Engine::warning
+  Engine::load_seconds Engine::warning Engine::submit Engine::statistics
+  Submission::Submission Submission::~Submission Submission::operator= Submission::cancel
+  Submission::done Submission::wait Chat::of Chat::from_source Chat::Chat Chat::tokens Chat::text
+  Chat::takes Chat::source
   Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::rewind
   Sequence::fork Engine::prefix Engine::cache Engine::drop_cache Prefix::Prefix Prefix::~Prefix
   Prefix::operator= Prefix::begin Prefix::tokens)

@@ -8,7 +8,7 @@
 #include "chat/value.h"
 #include "models/tokenizer/tokenizer.h"
 
-namespace coppice::cli {
+namespace coppice::conversation {
 
 /// Spells an answer's tokens, which the token `before` precedes, so that encoding the text gives
 /// them again where a tokenizer would choose them. Added tokens are spelt out, shown or not, and
@@ -27,4 +27,4 @@ chat::Value answer_message(const Tokenizer& tokenizer, TokenId before, const cha
 /// Throws Error(usage), which begins with `where`, if it says that wrongly.
 chat::Value owned_answer(const chat::Value& message, const std::string& where);
 
-}  // namespace coppice::cli
+}  // namespace coppice::conversation

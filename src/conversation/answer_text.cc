@@ -1,4 +1,4 @@
-#include "cli/answer_text.h"
+#include "conversation/answer_text.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-namespace coppice::cli {
+namespace coppice::conversation {
 namespace {
 
 /// A list of [begin, end) in bytes of the content: added tokens are spelt there, and elsewhere not.
@@ -141,4 +141,4 @@ chat::Value owned_answer(const chat::Value& message, const std::string& where) {
   return chat::Value::dict(std::move(items));
 }
 
-}  // namespace coppice::cli
+}  // namespace coppice::conversation

@@ -1,0 +1,22 @@
+// What a model's own files recommend for its generations.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coppice.h"
+
+namespace coppice::conversation {
+
+/// Sets what generation_config.json of the folder, or the GGUF file, recommends and nobody gave:
+/// temperature, top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. `given` says
+/// it of an option by its command-line name, such as "top-k". Returns lines to tell: what was taken
+/// and matters, and the names of settings that are not obeyed. Throws Error(failure) for a file
+/// that cannot be read.
+std::vector<std::string> take_recommended(const std::filesystem::path& target,
+                                          const std::function<bool(const char* option)>& given,
+                                          GenerateOptions& request);
+
+}  // namespace coppice::conversation
