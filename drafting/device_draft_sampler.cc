@@ -218,8 +218,10 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   void update_penalty(const TokenTree& candidates) {
-    penalty_ = {state_->counts.counts(), candidates.token, candidates.parent};
-    text_.penalty = text_.params.repetition_penalty == 1.0 ? nullptr : &penalty_;
+    const SequenceState& text = *state_;
+    penalty_ = {text.counts.counts(), candidates.token, candidates.parent, text.new_counts.counts(),
+                text.bias};
+    text_.penalty = text_.params.penalises() || !text.bias.empty() ? &penalty_ : nullptr;
   }
 
   static DrawRow row_of(const Node& node, std::int32_t id) {

@@ -67,7 +67,7 @@ class DraftSampling {
   virtual void take(std::span<const SampledNodes> trees, const float* logits) = 0;
 
   /// The same pair for a pass whose rows are scored: how probable the draft finds the token
-  /// after each, without the repetition penalty, which take_scores writes to `out`.
+  /// after each, without bias and penalties, which take_scores writes to `out`.
   virtual PassEpilogue* prepare_scores(std::span<const TokenId> next,
                                        const SamplingParams& params) = 0;
   virtual void take_scores(std::span<const TokenId> next, const SamplingParams& params,

@@ -54,15 +54,13 @@ class HostSamplerWith final : public HostDraftSampler {
     const std::span<float> probs = declared.first(logits.size());
     std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
     const auto mask = candidates.mask(node);
-    logits = masked_logits(logits, mask.get(), shared_.scratch);
+    logits = masked_logits(logits, mask.get(), shared_.scratch, state_->bias);
     // The draft has no token that may follow, or none is wanted.
     if (logits.empty() || ends_text(candidates, node)) {
       std::fill(probs.begin(), probs.end(), 0.0f);
-    } else if (params_.repetition_penalty == 1.0) {
-      process_logits(logits, params_, nullptr, shared_.scratch, probs);
     } else {
-      const PathCounts counts(state_->counts, candidates, node);
-      process_logits(logits, params_, &state_->counts, shared_.scratch, probs);
+      const PathCounts counts(*state_, params_, candidates, node);
+      process_logits(logits, params_, counts.seen(), shared_.scratch, probs, counts.fresh());
     }
     drawer_.ready(node);
   }
@@ -129,10 +127,9 @@ class HostDraftSampling final : public DraftSampling {
 
   void take_scores(std::span<const TokenId> next, const SamplingParams& params, const float* logits,
                    std::span<float> out) override {
-    SamplingParams plain = params;
-    plain.repetition_penalty = 1.0;
     for (std::size_t row = 0; row < next.size(); ++row) {
-      process_logits({logits, shared_.common_vocab}, plain, nullptr, shared_.scratch, score_probs_);
+      process_logits({logits, shared_.common_vocab}, params, nullptr, shared_.scratch,
+                     score_probs_);
       logits += shared_.draft_vocab;
       const auto t = static_cast<std::size_t>(next[row]);
       out[row] = t < shared_.common_vocab ? score_probs_[t] : 0.0f;

@@ -33,7 +33,8 @@ std::optional<Proposal> RuledProposer::next(const TokenTree& candidates, std::in
       if (forced.size() > 1) {
         found.follow = spelling_chance();
       } else if (const std::int32_t behind = rules.advance(state, forced[0]); behind >= 0) {
-        if (rules.mask(behind)->only >= 0) found.follow = sure;
+        const auto next = rules.mask(behind);
+        if (next != nullptr && next->only >= 0) found.follow = sure;
       }
       if (mask->only < 0) spelt_.push_back({node, forced[0]});
       return found;

@@ -76,12 +76,16 @@ enum class DeviceFault : std::int32_t {
   verdict_walks_on,       ///< a root without an accepted child is followed by the next tree's
 };
 
-/// Texts for the repetition penalty: tokens in the text so far, and the tokens of tree nodes.
-/// A row's node counts with all of its ancestors but the root (parent -1), which is in the text.
+/// What of a text changes logits: tokens in the text so far, the tokens of tree nodes, and what is
+/// added to tokens' logits. A row's node counts with all of its ancestors but the root (parent -1),
+/// which is in the text.
 struct PenaltyText {
   std::span<const std::int32_t> counts;  ///< [vocab] occurrences in the text
   std::span<const TokenId> node_token;
   std::span<const std::int32_t> node_parent;
+  /// [vocab] occurrences in the new text; empty where no penalty counts them.
+  std::span<const std::int32_t> new_counts = {};
+  std::span<const TokenBias> bias = {};  ///< in the order of tokens
 };
 
 /// How a text's children are drawn.
@@ -91,7 +95,7 @@ struct DrawText {
   AcceptanceRule rule = AcceptanceRule::rejection;
   double belief_inverse_temperature =
       0.0;  ///< power of DrawnChildren::moments; 0: no scores are wanted
-  const PenaltyText* penalty = nullptr;  ///< needed where params.repetition_penalty is not 1
+  const PenaltyText* penalty = nullptr;  ///< needed where params.penalises(), and for a bias
 };
 
 struct DrawRow {
@@ -154,8 +158,8 @@ class DeviceSampler {
   PassEpilogue& judge_epilogue() { return judge_epilogue_; }
 
   virtual void stage_draw(const DrawBatch& batch) = 0;
-  /// logits [rows, stride] f32; `rows` may exceed the rows staged.
-  virtual void draw(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
+  /// logits [rows, stride] f32, which it may change; `rows` may exceed the rows staged.
+  virtual void draw(float* logits, std::int64_t stride, std::int32_t rows) = 0;
   /// Waits. out[r]: the row's first children, valid until the next stage_draw().
   virtual void collect_draw(std::span<DrawnChildren> out) = 0;
   /// The next children after `last` of a row drawn from in this step, likewise. Waits. Valid
@@ -166,13 +170,12 @@ class DeviceSampler {
   virtual float score_of(const DrawText& text, const DrawRow& row, TokenId token) = 0;
 
   virtual void stage_judge(const JudgeBatch& batch) = 0;
-  /// logits [rows, target vocab] f32; in place, the repetition penalty and masks are applied to
-  /// them.
+  /// logits [rows, target vocab] f32; in place, bias, penalties and masks are applied to them.
   virtual void judge(float* logits, std::int32_t rows) = 0;
   /// By tree.
   virtual void collect_verdicts(std::span<DeviceVerdict> out) = 0;
 
-  /// Probability of next[r] under row r (of the draft) without repetition penalty.
+  /// Probability of next[r] under row r (of the draft) without bias and penalties.
   virtual void stage_score(std::span<const TokenId> next, const SamplingParams& params) = 0;
   virtual void score(const float* logits, std::int64_t stride, std::int32_t rows) = 0;
   virtual void collect_scores(std::span<float> out) = 0;

@@ -11,8 +11,8 @@
 
 namespace coppice {
 
-/// Which tokens a text holds, for the repetition penalty: a count per vocabulary entry, so
-/// that tokens of a tree path can be added and taken away again.
+/// Which tokens a text holds, for penalties: a count per vocabulary entry, so that tokens of a tree
+/// path can be added and taken away again.
 class TokenCounts {
  public:
   explicit TokenCounts(std::int64_t vocab_size = 0)
@@ -21,9 +21,17 @@ class TokenCounts {
   void remove(TokenId token) { --counts_[static_cast<std::size_t>(token)]; }
   bool contains(TokenId token) const { return counts_[static_cast<std::size_t>(token)] > 0; }
   std::span<const std::int32_t> counts() const { return counts_; }
+  /// Whether it counts at all: it was made for a vocabulary.
+  explicit operator bool() const { return !counts_.empty(); }
 
  private:
   std::vector<std::int32_t> counts_;
+};
+
+/// What is added to a token's logit.
+struct TokenBias {
+  TokenId token = -1;
+  float bias = 0.0f;
 };
 
 /// Scratch memory of process_logits; reuse it to avoid allocation.
@@ -36,7 +44,8 @@ struct LogitsScratch {
 };
 
 /// Writes the processed distribution of `logits` to `probs` (both [vocab]): repetition penalty
-/// over the tokens that `seen` holds (nullptr: none), temperature, top-k, top-p, min-p, softmax.
+/// over the tokens that `seen` holds (nullptr: none), frequency and presence penalty over those of
+/// `fresh`, temperature, top-k, top-p, min-p, softmax.
 /// Ties at a filter's edge keep the lower token id. Temperature 0 puts all mass on the argmax,
 /// lowest id among equals. Probabilities sum to 1 within rounding; filtered tokens are exactly
 /// 0. NaN logits count as minus infinity, plus infinity as the largest finite number; a row
@@ -45,16 +54,18 @@ struct LogitsScratch {
 /// probability. The result depends on the row's own values alone, never on where or when it is
 /// computed.
 void process_logits(std::span<const float> logits, const SamplingParams& params,
-                    const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs);
+                    const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs,
+                    const TokenCounts* fresh = nullptr);
 
-/// The logits with minus infinity for all that `mask` does not allow, in scratch.masked; as they
-/// are where `mask` is null. Empty: it allows none of them.
+/// The logits with minus infinity for all that `mask` does not allow, and `bias` added to them
+/// where they have its tokens, in scratch.masked; as they are where there is neither. Empty: the
+/// mask allows none of them.
 std::span<const float> masked_logits(std::span<const float> logits, const TokenMask* mask,
-                                     LogitsScratch& scratch);
+                                     LogitsScratch& scratch, std::span<const TokenBias> bias = {});
 
-/// Argmax after the repetition penalty, lowest id among equals.
+/// Argmax after the penalties, lowest id among equals.
 TokenId argmax_logits(std::span<const float> logits, const SamplingParams& params,
-                      const TokenCounts* seen);
+                      const TokenCounts* seen, const TokenCounts* fresh = nullptr);
 
 /// Index of the token drawn from `probs` by inverse CDF with u in (0, 1): the first token whose
 /// cumulative probability (in double, times the total mass) exceeds u; never one of mass 0.

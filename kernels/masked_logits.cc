@@ -7,9 +7,14 @@
 
 namespace coppice {
 
-std::span<const float> masked_logits(std::span<const float> logits, const TokenMask* mask,
-                                     LogitsScratch& scratch) {
-  if (mask == nullptr) return logits;
+namespace {
+
+// Whether the mask allows any token.
+bool mask_into(std::span<const float> logits, const TokenMask* mask, LogitsScratch& scratch) {
+  if (mask == nullptr) {
+    scratch.masked.assign(logits.begin(), logits.end());
+    return true;
+  }
   scratch.masked.assign(logits.size(), -std::numeric_limits<float>::infinity());
   const std::size_t words = std::min(mask->words.size(), (logits.size() + 31) / 32);
   bool any = false;
@@ -27,7 +32,19 @@ std::span<const float> masked_logits(std::span<const float> logits, const TokenM
       scratch.masked[token] = logits[token];
     }
   }
-  if (!any) return {};
+  return any;
+}
+
+}  // namespace
+
+std::span<const float> masked_logits(std::span<const float> logits, const TokenMask* mask,
+                                     LogitsScratch& scratch, std::span<const TokenBias> bias) {
+  if (mask == nullptr && bias.empty()) return logits;
+  if (!mask_into(logits, mask, scratch)) return {};
+  for (const TokenBias& of : bias) {
+    const auto token = static_cast<std::size_t>(of.token);
+    if (token < scratch.masked.size()) scratch.masked[token] += of.bias;
+  }
   return scratch.masked;
 }
 

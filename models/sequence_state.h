@@ -6,7 +6,8 @@
 // (2) draft_from < 0: draft_slots begin at token base.length(). draft_from >= 0: they begin at
 //     token draft_from <= base.length(), and the draft goes without the cache's KV of the tokens
 //     before it that lack the draft's.
-// (3) counts and largest_token are those of all tokens.
+// (3) counts and largest_token are those of all tokens; new_counts, while it counts, those of the
+//     generation at hand.
 // (4) steps and epoch never decrease, so that no random number is used twice. A fork has its
 //     original's.
 #pragma once
@@ -57,6 +58,10 @@ struct SequenceState {
   /// Tokens written again at the same positions draw coupled noise of their own.
   std::uint64_t epoch = 0;
 
+  /// Of the generation at hand: how often its new tokens occur, where a penalty counts them, and
+  /// what is added to logits, in the order of tokens.
+  TokenCounts new_counts;
+  std::vector<TokenBias> bias;
   /// What rules the tokens that are being generated, and the state they have come to; null: none.
   const TokenRules* rules = nullptr;
   std::int32_t rule_state = 0;
@@ -65,6 +70,7 @@ struct SequenceState {
   void append(TokenId token) {
     tokens.push_back(token);
     counts.add(token);
+    if (new_counts) new_counts.add(token);
     if (token > largest_token) largest_token = token;
     if (rules == nullptr) return;
     rule_state = rules->advance(rule_state, token);
@@ -122,6 +128,7 @@ struct SequenceState {
     if (length >= this->length()) return;
     while (this->length() > length) {
       counts.remove(tokens.back());
+      if (new_counts) new_counts.remove(tokens.back());
       tokens.pop_back();
     }
     largest_token = tokens.empty() ? 0 : *std::max_element(tokens.begin(), tokens.end());

@@ -26,10 +26,11 @@ std::span<const float> TargetRows::logits(std::int32_t node) {
   return runner_.downloaded_;
 }
 
-// With minus infinity for tokens that may not follow.
+// With minus infinity for tokens that may not follow, and the text's bias.
 std::span<const float> TargetRows::ruled_logits(std::int32_t node) {
   const auto mask = tree_->mask(node);
-  return masked_logits(logits(node), mask.get(), runner_.scratch_);
+  return masked_logits(logits(node), mask.get(), runner_.scratch_,
+                       changed_ ? std::span<const TokenBias>() : state_->bias);
 }
 
 std::span<const float> TargetRows::distribution(std::int32_t node) {
@@ -39,21 +40,19 @@ std::span<const float> TargetRows::distribution(std::int32_t node) {
 std::span<const float> TargetRows::distribution_at(std::int32_t node,
                                                    const SamplingParams& params) {
   std::vector<float>& probs = runner_.probs_;
-  if (params.repetition_penalty == 1.0 || penalised_) {
+  if (changed_) {
     process_logits(ruled_logits(node), params, nullptr, runner_.scratch_, probs);
   } else {
-    const PathCounts path(state_->counts, *tree_, node);
-    process_logits(ruled_logits(node), params, &state_->counts, runner_.scratch_, probs);
+    const PathCounts path(*state_, params, *tree_, node);
+    process_logits(ruled_logits(node), params, path.seen(), runner_.scratch_, probs, path.fresh());
   }
   return probs;
 }
 
 TokenId TargetRows::argmax(std::int32_t node) {
-  if (params_.repetition_penalty == 1.0 || penalised_) {
-    return argmax_logits(ruled_logits(node), params_, nullptr);
-  }
-  const PathCounts path(state_->counts, *tree_, node);
-  return argmax_logits(ruled_logits(node), params_, &state_->counts);
+  if (changed_) return argmax_logits(ruled_logits(node), params_, nullptr);
+  const PathCounts path(*state_, params_, *tree_, node);
+  return argmax_logits(ruled_logits(node), params_, path.seen(), path.fresh());
 }
 
 void TargetRows::commit(std::span<const std::int32_t> path) {
@@ -145,7 +144,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
   PassEpilogue* const epilogue = prepare ? prepare(*this) : nullptr;
   for (std::size_t t = 0; t < count_; ++t) {
-    texts_[t].penalised_ = epilogue != nullptr && texts_[t].params_.repetition_penalty != 1.0;
+    texts_[t].changed_ = epilogue != nullptr;
   }
   logits_ = model_.forward(batch, pool_, epilogue);
   return held;

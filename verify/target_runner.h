@@ -54,7 +54,7 @@ class TargetRows final : public TargetSource {
   TreeOrder order_;
   std::int32_t prefill_rows_ = 0, first_logits_ = 0;
   std::size_t own_segment_ = 0;          ///< of what it alone has from former passes
-  bool penalised_ = false;               ///< the logits hold the repetition penalty already
+  bool changed_ = false;                 ///< the logits hold bias and penalties already
   KvSlots slots_;                        ///< by row, prefill rows first
   std::vector<std::int32_t> positions_;  ///< likewise
 };
@@ -123,8 +123,8 @@ class TargetRunner {
   using Prepare = std::function<PassEpilogue*(const TargetRunner& pass)>;
 
   /// Queues a pass, whose rows must fit one of the model. Null, with nothing changed, when the pool
-  /// has too few slots. `prepare`d work may apply the repetition penalty to the logits; nothing
-  /// else may change them.
+  /// has too few slots. `prepare`d work applies masks, bias and penalties to the logits;
+  /// nothing else may change them.
   [[nodiscard]] Pass pass(std::span<const Text> texts, const Prepare& prepare = {});
   /// The same of one text.
   [[nodiscard]] Pass pass(SequenceState& state, const TokenTree& tree,

@@ -104,12 +104,13 @@ class DeviceJudge final : public TreeJudge {
       const TextTree& text = texts[t];
       if (text.tree == nullptr) continue;
       list(text, pass.text(t).order());
-      const bool penalised = text.params.repetition_penalty != 1.0;
+      const bool penalised = text.params.penalises() || !text.state->bias.empty();
       judged_.push_back({text.key, text.params, text.rule, penalised ? &penalties_[t] : nullptr});
     }
     if (judged_.empty()) return nullptr;
     for (std::size_t t = 0; t < texts.size(); ++t) {
-      penalties_[t] = {texts[t].state->counts.counts(), token_, parent_};
+      const SequenceState& text = *texts[t].state;
+      penalties_[t] = {text.counts.counts(), token_, parent_, text.new_counts.counts(), text.bias};
     }
     sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_, mask_});
     return &sampler_.judge_epilogue();

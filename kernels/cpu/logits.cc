@@ -14,6 +14,17 @@
 #include "base/error.h"
 #include "kernels/logits.h"
 
+#ifndef COPPICE_LOGIT_PENALTIES
+#define COPPICE_LOGIT_PENALTIES
+namespace coppice {
+// [vocab] counts by token, null: of none.
+struct Penalties {
+  const std::int32_t *seen = nullptr, *fresh = nullptr;
+  float repetition = 1.0f, frequency = 0.0f, presence = 0.0f;
+};
+}  // namespace coppice
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace coppice {
 namespace HWY_NAMESPACE {
@@ -43,29 +54,43 @@ HWY_INLINE VF32 Clean(VF32 x) {
   return hn::Min(x, hn::Set(f32, FLT_MAX));
 }
 
-HWY_INLINE VF32 PenalisedVector(VF32 x, hn::VFromD<hn::RebindToSigned<F32>> count, VF32 penalty) {
+using VI32 = hn::VFromD<hn::RebindToSigned<F32>>;
+
+HWY_INLINE VF32 PenalisedVector(VF32 x, VI32 seen, VI32 fresh, VF32 repetition, VF32 frequency,
+                                VF32 presence) {
   const hn::RebindToSigned<F32> i32;
-  const auto seen = hn::RebindMask(f32, hn::Gt(count, hn::Zero(i32)));
-  const VF32 changed =
-      hn::IfThenElse(hn::Gt(x, hn::Zero(f32)), hn::Div(x, penalty), hn::Mul(x, penalty));
-  return hn::IfThenElse(seen, changed, x);
+  const auto occurs = [&](VI32 count) { return hn::RebindMask(f32, hn::Gt(count, hn::Zero(i32))); };
+  const VF32 repeated =
+      hn::IfThenElse(hn::Gt(x, hn::Zero(f32)), hn::Div(x, repetition), hn::Mul(x, repetition));
+  x = hn::IfThenElse(occurs(seen), repeated, x);
+  const VF32 times = hn::Mul(hn::ConvertTo(f32, fresh), frequency);
+  return hn::IfThenElse(occurs(fresh), hn::Sub(hn::Sub(x, times), presence), x);
 }
 
-// out = x after the repetition penalty; out may not overlap x.
-void Penalise(const float* x, const std::int32_t* count, std::size_t n, float penalty, float* out) {
+// out = x after penalties by the counts of `p`, of which either may be null; out may not overlap x.
+void Penalise(const float* x, const Penalties& p, std::size_t n, float* out) {
   const hn::RebindToSigned<F32> i32;
   const std::size_t lanes = hn::Lanes(f32);
-  const VF32 p = hn::Set(f32, penalty);
+  const VF32 repetition = hn::Set(f32, p.repetition), frequency = hn::Set(f32, p.frequency),
+             presence = hn::Set(f32, p.presence);
+  const auto counts = [&](const std::int32_t* of, std::size_t at) {
+    return of == nullptr ? hn::Zero(i32) : hn::LoadU(i32, of + at);
+  };
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(PenalisedVector(Clean(hn::LoadU(f32, x + i)), hn::LoadU(i32, count + i), p), f32,
-               out + i);
+    hn::StoreU(PenalisedVector(Clean(hn::LoadU(f32, x + i)), counts(p.seen, i), counts(p.fresh, i),
+                               repetition, frequency, presence),
+               f32, out + i);
   }
   if (i < n) {
-    HWY_ALIGN std::int32_t tail_count[HWY_MAX_BYTES / sizeof(std::int32_t)] = {};
-    std::copy(count + i, count + n, tail_count);
+    const auto tail = [&](const std::int32_t* of) {
+      HWY_ALIGN std::int32_t count[HWY_MAX_BYTES / sizeof(std::int32_t)] = {};
+      if (of != nullptr) std::copy(of + i, of + n, count);
+      return hn::Load(i32, count);
+    };
     const VF32 v = Clean(LoadTail(x + i, n - i, minus_infinity));
-    StoreTail(PenalisedVector(v, hn::Load(i32, tail_count), p), out + i, n - i);
+    StoreTail(PenalisedVector(v, tail(p.seen), tail(p.fresh), repetition, frequency, presence),
+              out + i, n - i);
   }
 }
 
@@ -203,15 +228,35 @@ void ensure_size(std::vector<float>& v, std::size_t n) {
   if (v.size() < n) v.resize(n);
 }
 
-// The logits after the penalty; `out` backs them where the penalty changes any.
+// What of the counts changes logits, and the tokens that they know.
+struct Counted {
+  Penalties penalties;
+  std::size_t tokens = 0;
+};
+
+Counted counted_by(const SamplingParams& params, const TokenCounts* seen, const TokenCounts* fresh,
+                   std::size_t vocab) {
+  Counted of;
+  const auto take = [&](const TokenCounts* counts, bool matters, const std::int32_t*& data) {
+    if (counts == nullptr || !matters) return;
+    data = counts->counts().data();
+    of.tokens = std::min(of.tokens == 0 ? vocab : of.tokens, counts->counts().size());
+  };
+  take(seen, params.repetition_penalty != 1.0, of.penalties.seen);
+  take(fresh, params.counts_new(), of.penalties.fresh);
+  of.penalties.repetition = static_cast<float>(params.repetition_penalty);
+  of.penalties.frequency = static_cast<float>(params.frequency_penalty);
+  of.penalties.presence = static_cast<float>(params.presence_penalty);
+  return of;
+}
+
+// The logits after penalties; `out` backs them where a penalty may change any.
 const float* penalised(std::span<const float> logits, const SamplingParams& params,
-                       const TokenCounts* seen, std::vector<float>& out) {
-  if (seen == nullptr || params.repetition_penalty == 1.0) return logits.data();
-  const std::size_t counted = std::min(logits.size(), seen->counts().size());
+                       const TokenCounts* seen, const TokenCounts* fresh, std::vector<float>& out) {
+  const auto [penalties, counted] = counted_by(params, seen, fresh, logits.size());
+  if (counted == 0) return logits.data();
   ensure_size(out, logits.size());
-  HWY_DYNAMIC_DISPATCH(Penalise)
-  (logits.data(), seen->counts().data(), counted, static_cast<float>(params.repetition_penalty),
-   out.data());
+  HWY_DYNAMIC_DISPATCH(Penalise)(logits.data(), penalties, counted, out.data());
   std::copy(logits.begin() + static_cast<std::ptrdiff_t>(counted), logits.end(),
             out.begin() + static_cast<std::ptrdiff_t>(counted));
   return out.data();
@@ -313,9 +358,10 @@ float top_k_bound(const float* x, std::size_t n, std::size_t k, LogitsScratch& s
 }  // namespace
 
 void process_logits(std::span<const float> logits, const SamplingParams& params,
-                    const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs) {
+                    const TokenCounts* seen, LogitsScratch& scratch, std::span<float> probs,
+                    const TokenCounts* fresh) {
   const std::size_t n = logits.size();
-  const float* x = penalised(logits, params, seen, scratch.penalised);
+  const float* x = penalised(logits, params, seen, fresh, scratch.penalised);
   const float max = checked_max(x, n);
   if (params.temperature <= 0.0) {
     const std::size_t argmax = HWY_DYNAMIC_DISPATCH(FirstEqual)(x, n, max);
@@ -384,8 +430,9 @@ void process_logits(std::span<const float> logits, const SamplingParams& params,
 }
 
 TokenId argmax_logits(std::span<const float> logits, const SamplingParams& params,
-                      const TokenCounts* seen) {
-  if (seen == nullptr || params.repetition_penalty == 1.0) {
+                      const TokenCounts* seen, const TokenCounts* fresh) {
+  const auto [all, known] = counted_by(params, seen, fresh, logits.size());
+  if (known == 0) {
     const float max = checked_max(logits.data(), logits.size());
     return static_cast<TokenId>(
         HWY_DYNAMIC_DISPATCH(FirstEqual)(logits.data(), logits.size(), max));
@@ -394,17 +441,17 @@ TokenId argmax_logits(std::span<const float> logits, const SamplingParams& param
   // By blocks on the stack, so that penalised logits need no scratch memory.
   constexpr std::size_t block = 2048;
   float buffer[block];
-  const auto counts = seen->counts();
   float best = minus_infinity;
   std::size_t best_at = 0;
   for (std::size_t begin = 0; begin < logits.size(); begin += block) {
     const std::size_t size = std::min(block, logits.size() - begin);
-    const std::size_t counted = std::min(size, counts.size() - std::min(begin, counts.size()));
+    const std::size_t counted = std::min(size, known - std::min(begin, known));
     std::copy_n(logits.data() + begin, size, buffer);
     if (counted > 0) {
-      HWY_DYNAMIC_DISPATCH(Penalise)
-      (logits.data() + begin, counts.data() + begin, counted,
-       static_cast<float>(params.repetition_penalty), buffer);
+      Penalties here = all;
+      if (here.seen != nullptr) here.seen += begin;
+      if (here.fresh != nullptr) here.fresh += begin;
+      HWY_DYNAMIC_DISPATCH(Penalise)(logits.data() + begin, here, counted, buffer);
     }
     const float max = HWY_DYNAMIC_DISPATCH(Max)(buffer, size);
     if (max > best) {

@@ -32,7 +32,7 @@ class TokenRules {
   virtual std::int32_t start() const = 0;
   /// Behind one more token; below 0 if it may not follow.
   virtual std::int32_t advance(std::int32_t state, TokenId token) const = 0;
-  /// Never empty. What was handed out stays valid.
+  /// Never empty; null: every token may. What was handed out stays valid.
   virtual std::shared_ptr<const TokenMask> mask(std::int32_t state) const = 0;
   /// Tokens that spell what every text goes on with, for a proposal; none where texts differ.
   virtual std::vector<TokenId> forced(std::int32_t state) const = 0;

@@ -82,8 +82,7 @@ class SamplerBeliefs : public testing::SamplerTest {
   static constexpr float least_compared = 1e-25f;
 
   std::vector<Drawn> draw_scored(cuda::CudaSampler& sampler, const testing::OneDraw& batch,
-                                 const float* logits, std::int64_t stride,
-                                 std::int32_t padding = 0) {
+                                 float* logits, std::int64_t stride, std::int32_t padding = 0) {
     sampler.stage_draw(batch.batch());
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);

@@ -45,7 +45,7 @@ class SamplerNumbers : public testing::SamplerTest {
     draft.begin(state_, key, {1.0}, AcceptanceRule::rejection, 1.0);
     tree_.reset(0);
     for (auto& children : drawn_) children.clear();
-    const auto evaluate = [&](std::int32_t node, const float* row) {
+    const auto evaluate = [&](std::int32_t node, float* row) {
       const std::vector<std::int32_t> nodes{node};
       const SampledNodes rows{&draft, &tree_, nodes};
       sampling.prepare({&rows, 1});

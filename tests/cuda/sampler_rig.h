@@ -71,12 +71,12 @@ class SamplerTest : public KernelTest {
 
   /// Logits [rows, stride]; stride 0 gives one row to all. `padding`: rows launched beyond the
   /// batch's. Each row's children.
-  std::vector<Children> draw(cuda::CudaSampler& sampler, const OneDraw& batch, const float* logits,
+  std::vector<Children> draw(cuda::CudaSampler& sampler, const OneDraw& batch, float* logits,
                              std::int64_t stride, std::int32_t padding = 0) {
     return draw(sampler, batch.batch(), logits, stride, padding);
   }
-  std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch,
-                             const float* logits, std::int64_t stride, std::int32_t padding = 0) {
+  std::vector<Children> draw(cuda::CudaSampler& sampler, const DrawBatch& batch, float* logits,
+                             std::int64_t stride, std::int32_t padding = 0) {
     sampler.stage_draw(batch);
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()) + padding);

@@ -24,7 +24,7 @@ std::size_t index_of(std::int32_t i) { return static_cast<std::size_t>(i); }
 class SamplerShares : public testing::SamplerTest {
  protected:
   std::vector<double> squares(cuda::CudaSampler& sampler, const testing::OneDraw& batch,
-                              const float* logits, std::int64_t stride) {
+                              float* logits, std::int64_t stride) {
     sampler.stage_draw(batch.batch());
     transfers_->send();
     sampler.draw(logits, stride, static_cast<std::int32_t>(batch.rows.size()));

@@ -48,7 +48,7 @@ class HostArithmetic final : public DeviceSampler {
       list(text, batch.rows[r], -1, lists_[r]);
     }
   }
-  void draw(const float*, std::int64_t, std::int32_t) override {}
+  void draw(float*, std::int64_t, std::int32_t) override {}
   void collect_draw(std::span<DrawnChildren> out) override {
     for (std::size_t r = 0; r < out.size(); ++r) out[r] = lists_[r].drawn;
   }

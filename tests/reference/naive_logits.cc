@@ -9,7 +9,8 @@
 namespace coppice::testing {
 
 std::vector<double> naive_process(std::span<const float> logits, const SamplingParams& params,
-                                  const std::vector<bool>& seen, bool* near_edge) {
+                                  const std::vector<bool>& seen, bool* near_edge,
+                                  const std::vector<std::int32_t>& fresh) {
   const std::size_t n = logits.size();
   if (near_edge != nullptr) *near_edge = false;
   const auto edge = [&](double a, double b) {
@@ -25,6 +26,10 @@ std::vector<double> naive_process(std::span<const float> logits, const SamplingP
     if (!seen.empty() && seen[i]) {
       const auto penalty = static_cast<float>(params.repetition_penalty);
       x[i] = x[i] > 0.0f ? x[i] / penalty : x[i] * penalty;
+    }
+    if (!fresh.empty() && fresh[i] > 0) {
+      const double off = params.frequency_penalty * fresh[i] + params.presence_penalty;
+      x[i] = static_cast<float>(static_cast<double>(x[i]) - off);
     }
   }
   std::vector<std::size_t> order(n);

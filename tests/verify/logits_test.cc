@@ -46,19 +46,30 @@ TEST(ProcessLogits, AgreesWithTheDefinitionForAllFilters) {
         seen.add(static_cast<TokenId>(i));
         is_seen[i] = true;
       }
+      TokenCounts fresh(static_cast<std::int64_t>(n));
+      std::vector<std::int32_t> times(n, 0);
+      for (std::size_t i = 0; i < n; i += 5) {
+        for (; times[i] < static_cast<std::int32_t>(1 + i % 3); ++times[i]) {
+          fresh.add(static_cast<TokenId>(i));
+        }
+      }
       for (const double temperature : {0.0, 0.6, 1.0, 2.5}) {
         for (const int top_k : {0, 1, 2, 50, 1500}) {
           for (const double top_p : {1.0, 0.9, 0.3, 0.0}) {
             for (const double min_p : {0.0, 0.05, 1.0}) {
               const double penalty = random() % 2 == 0 ? 1.0 : 1.3;
-              const SamplingParams params{temperature, top_k, top_p, min_p, penalty};
+              SamplingParams params{temperature, top_k, top_p, min_p, penalty};
+              // One of the two at a time, and without rounding: equal ones stay equal.
+              const auto terms = random() % 3;
+              if (terms == 1) params.frequency_penalty = 0.5;
+              if (terms == 2) params.presence_penalty = -0.75;
               const bool penalised = penalty != 1.0;
               bool near_edge = false;
               const std::vector<double> expected = testing::naive_process(
-                  logits, params, penalised ? is_seen : std::vector<bool>(), &near_edge);
+                  logits, params, penalised ? is_seen : std::vector<bool>(), &near_edge, times);
               std::vector<float> probs(n, -1.0f);
-              process_logits(logits, params, &seen, scratch, probs);
-              ASSERT_EQ(argmax_logits(logits, params, &seen),
+              process_logits(logits, params, &seen, scratch, probs, &fresh);
+              ASSERT_EQ(argmax_logits(logits, params, &seen, &fresh),
                         static_cast<TokenId>(std::max_element(expected.begin(), expected.end()) -
                                              expected.begin()));
               ++compared;

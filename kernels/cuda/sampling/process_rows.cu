@@ -35,6 +35,64 @@ __device__ void gather_token_bits(std::uint32_t* bits, const PenaltyView& penalt
   __syncthreads();
 }
 
+/// Applies a token's terms to its raw logit: bias, repetition penalty where `seen`, then the
+/// penalties of the new text, which holds the token `count` times. (kernels/logits.h)
+__device__ float with_terms(float raw, const SamplingSetting& setting, float bias, bool seen,
+                            std::int32_t count) {
+  float x = cleaned(__fadd_rn(raw, bias));
+  if (seen) x = penalised(x, setting.penalty);
+  if (count == 0) return x;
+  const float times = __fmul_rn(static_cast<float>(count), setting.frequency);
+  return __fsub_rn(__fsub_rn(x, times), setting.presence);
+}
+
+/// Applies terms to a row's logits in place, of the text's tokens and of those on the row's path.
+/// Where `bits` has such a token it is cleared: the repetition penalty was applied. Null: there is
+/// no such penalty. Ends with a barrier.
+__device__ void apply_terms(float* logits, std::uint32_t* bits, const SamplingSetting& setting,
+                            const PenaltyView& penalty, std::int32_t width, std::int32_t path_begin,
+                            std::int32_t path_count) {
+  if (setting.terms == 0 && setting.counts_path == 0) return;
+  const TokenTerm* const terms = penalty.terms + setting.first_term;
+  const std::int32_t* const path = penalty.path_tokens + path_begin;
+  if (setting.counts_path == 0) path_count = 0;
+  const auto on_path = [&](std::int32_t token, std::int32_t begin, std::int32_t end) {
+    std::int32_t times = 0;
+    for (std::int32_t i = begin; i < end; ++i) times += path[i] == token ? 1 : 0;
+    return times;
+  };
+  const auto apply = [&](std::int32_t token, float bias, std::int32_t count) {
+    const std::uint32_t bit = 1u << (token % 32);
+    bool seen = false;
+    // Others clear bits of the same word meanwhile, never this one.
+    if (bits != nullptr) seen = (atomicAnd(&bits[token / 32], ~bit) & bit) != 0;
+    logits[token] = with_terms(logits[token], setting, bias, seen, count);
+  };
+  for (int i = static_cast<int>(threadIdx.x); i < setting.terms; i += select_threads) {
+    const TokenTerm term = terms[i];
+    if (term.token >= width) continue;
+    const std::int32_t count =
+        setting.counts_path == 0 ? 0 : term.count + on_path(term.token, 0, path_count);
+    apply(term.token, term.bias, count);
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < path_count; i += select_threads) {
+    const std::int32_t token = path[i];
+    if (token < 0 || token >= width || on_path(token, 0, i) > 0) continue;
+    std::int32_t begin = 0, end = setting.terms;  // where the text has terms of the token
+    while (begin < end) {
+      const std::int32_t middle = (begin + end) / 2;
+      if (terms[middle].token < token) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    if (begin < setting.terms && terms[begin].token == token) continue;
+    apply(token, 0.0f, on_path(token, i, path_count));
+  }
+  __syncthreads();
+}
+
 /// The four bits of a group's tokens.
 __device__ std::uint32_t group_bits(const std::uint32_t* bits, std::int32_t group) {
   return bits[group / 8] >> (group % 8 * 4) & 0xfu;
@@ -77,8 +135,7 @@ __device__ Quad cleaned_quad(Quad quad, bool& finite) {
 
 template <bool kFaulty>
 __global__ void __launch_bounds__(select_threads)
-    process_draft_rows_kernel(DrawView draw, const float* logits, std::int64_t stride,
-                              StoreView store) {
+    process_draft_rows_kernel(DrawView draw, float* logits, std::int64_t stride, StoreView store) {
   let_next_kernel_begin();
   wait_for_former_kernels();
   __shared__ RowSpace space;
@@ -92,6 +149,8 @@ __global__ void __launch_bounds__(select_threads)
     gather_token_bits(space.token_bits, draw.penalty, setting.text, store.vocab, input.path_begin,
                       input.path_count);
   }
+  apply_terms(logits + row_index * stride, is_penalised ? space.token_bits : nullptr, setting,
+              draw.penalty, store.vocab, input.path_begin, input.path_count);
   const Row from(logits + row_index * stride, store.vocab);
   float* const to = store.logits + input.store * store.stride;
   // Only this thread reads what it writes, here and later: no barrier is needed.
@@ -127,6 +186,8 @@ __global__ void __launch_bounds__(select_threads)
                       input.path_count);
   }
   float* const logits = target.logits + std::int64_t{row_index} * target.vocab;
+  apply_terms(logits, is_penalised ? space.token_bits : nullptr, setting, judge.penalty,
+              target.vocab, input.path_begin, input.path_count);
   const Row row(logits, target.vocab);
   const RowStatistics statistics = row_statistics<false>(
       space.select, scratch, row, setting, [&](std::int32_t group, bool& finite) {
@@ -173,7 +234,7 @@ __global__ void __launch_bounds__(select_threads)
 
 }  // namespace
 
-void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
+void process_draft_rows(const DrawView& draw, float* logits, std::int64_t stride,
                         const StoreView& store, std::int32_t rows, bool faulty,
                         cudaStream_t stream) {
   const auto kernel = faulty ? process_draft_rows_kernel<true> : process_draft_rows_kernel<false>;

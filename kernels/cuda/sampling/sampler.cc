@@ -76,6 +76,8 @@ SamplingSetting CudaSampler::setting_of(const SamplingParams& params, const Step
     setting.least_weight = above;
   }
   setting.penalty = static_cast<float>(params.repetition_penalty);
+  setting.frequency = static_cast<float>(params.frequency_penalty);
+  setting.presence = static_cast<float>(params.presence_penalty);
   setting.top_k = std::max(params.top_k, 0);
   setting.rule = rule;
   setting.fault = fault();
@@ -83,15 +85,48 @@ SamplingSetting CudaSampler::setting_of(const SamplingParams& params, const Step
 }
 
 SamplingSetting CudaSampler::setting_of(const JobPlan& job, const TextInput& text,
-                                        const TextInput& next, std::size_t& penalised) const {
+                                        const TextInput& next, Used& used) const {
   SamplingSetting setting =
       setting_of(fault() == DeviceFault::neighbours_parameters ? next.params : text.params,
                  fault() == DeviceFault::neighbours_noise ? next.key : text.key, text.rule);
-  if (!is_penalised(text.penalty, text.params)) return setting;
+  if (text.penalty == nullptr) return setting;
   const bool of_next = fault() == DeviceFault::neighbours_counts && next.penalty != nullptr;
+  const PenaltyText& from = of_next ? *next.penalty : *text.penalty;
+  setting.counts_path = text.params.counts_new() ? 1 : 0;
+  write_terms(job, from, setting, used.terms);
+  if (!is_penalised(text.penalty, text.params)) return setting;
   setting.penalised = 1;
-  setting.text = write_text(job, of_next ? *next.penalty : *text.penalty, penalised);
+  setting.text = write_text(job, from, used.penalised);
   return setting;
+}
+
+// Tokens with a bias, or of the new text.
+void CudaSampler::write_terms(const JobPlan& job, const PenaltyText& text, SamplingSetting& setting,
+                              std::size_t& terms) const {
+  const std::size_t begin = terms;
+  const auto add = [&](TokenTerm term) {
+    if (terms == plan_.terms) {
+      throw_failure(cat("CUDA sampler: the texts of a step hold more than ", plan_.terms,
+                        " tokens to penalise; lower max_sequences (--parallel)"));
+    }
+    on_host(job.terms)[terms++] = term;
+  };
+  std::size_t token = 0;
+  const auto add_counted = [&](std::size_t end) {
+    for (; token < std::min(end, text.new_counts.size()); ++token) {
+      const std::int32_t count = text.new_counts[token];
+      if (count > 0) add({static_cast<std::int32_t>(token), count, 0.0f});
+    }
+  };
+  for (const TokenBias& of : text.bias) {
+    const std::size_t biased = to_size(of.token);
+    add_counted(biased);
+    token = biased + 1;
+    add({of.token, biased < text.new_counts.size() ? text.new_counts[biased] : 0, of.bias});
+  }
+  add_counted(text.new_counts.size());
+  setting.first_term = static_cast<std::int32_t>(begin);
+  setting.terms = static_cast<std::int32_t>(terms - begin);
 }
 
 std::int32_t CudaSampler::write_text(const JobPlan& job, const PenaltyText& text,
@@ -138,16 +173,18 @@ std::int32_t CudaSampler::write_mask(const JobPlan& job, const TokenMask* mask) 
   return static_cast<std::int32_t>(number);
 }
 
-void CudaSampler::hand_over(const JobPlan& job, std::size_t end, std::size_t penalised,
-                            std::size_t path_tokens) {
+void CudaSampler::hand_over(const JobPlan& job, std::size_t end, const Used& used) {
   transfers_.add(on_device(job.head), on_host(job.head), end - job.head.at);
-  if (penalised > 0) {
+  if (used.penalised > 0) {
     transfers_.add(on_device(job.text_bits), on_host(job.text_bits),
-                   penalised * plan_.text_words * sizeof(std::uint32_t));
+                   used.penalised * plan_.text_words * sizeof(std::uint32_t));
   }
-  if (path_tokens > 0) {
+  if (used.path_tokens > 0) {
     transfers_.add(on_device(job.path_tokens), on_host(job.path_tokens),
-                   path_tokens * sizeof(std::int32_t));
+                   used.path_tokens * sizeof(std::int32_t));
+  }
+  if (used.terms > 0) {
+    transfers_.add(on_device(job.terms), on_host(job.terms), used.terms * sizeof(TokenTerm));
   }
   if (!masks_.empty()) {
     transfers_.add(on_device(job.mask_bits), on_host(job.mask_bits),
@@ -205,7 +242,7 @@ std::int32_t CudaSampler::launched(const char* what, std::int32_t rows, std::siz
 
 PenaltyView CudaSampler::penalty_view(const JobPlan& job) const {
   return {on_device(job.text_bits), static_cast<std::int32_t>(plan_.text_words),
-          on_device(job.path_tokens)};
+          on_device(job.path_tokens), on_device(job.terms)};
 }
 
 MaskView CudaSampler::mask_view(const JobPlan& job) const {
@@ -237,14 +274,14 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
   draw_staged_ = 0;  // until all is well
   transfers_.wait();
   write_head(plan_.draw, rows, texts);
-  std::size_t penalised = 0, path_tokens = 0;
+  Used used{};
   for (std::size_t t = 0; t < texts; ++t) {
     const auto input_of_text = [&](std::size_t i) {
       const DrawText& text = batch.texts[i];
       return TextInput{text.params, text.key, text.rule, text.penalty};
     };
     SamplingSetting setting =
-        setting_of(plan_.draw, input_of_text(t), input_of_text((t + 1) % texts), penalised);
+        setting_of(plan_.draw, input_of_text(t), input_of_text((t + 1) % texts), used);
     setting.belief_inverse_temperature =
         static_cast<float>(batch.texts[t].belief_inverse_temperature);
     on_host(plan_.draw.settings)[t] = setting;
@@ -266,17 +303,17 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     draw_masked_.push_back(row.mask != nullptr);
     draw_scores_.push_back(text.belief_inverse_temperature > 0.0);
     draw_samples_.push_back(text.rule == AcceptanceRule::rejection);
-    if (!is_penalised(text.penalty, text.params)) continue;
-    const Path path = write_path(plan_.draw, *text.penalty, row.node, path_tokens);
+    if (!needs_path(text.penalty, text.params)) continue;
+    const Path path = write_path(plan_.draw, *text.penalty, row.node, used.path_tokens);
     inputs[r].path_begin = path.begin;
     inputs[r].path_count = path.count;
   }
-  hand_over(plan_.draw, plan_.draw_rows.at + rows * sizeof(DrawInput), penalised, path_tokens);
+  hand_over(plan_.draw, plan_.draw_rows.at + rows * sizeof(DrawInput), used);
   draw_batch_ = batches_;
   draw_staged_ = rows;
 }
 
-void CudaSampler::draw(const float* logits, std::int64_t stride, std::int32_t rows) {
+void CudaSampler::draw(float* logits, std::int64_t stride, std::int32_t rows) {
   rows = launched("draw from", rows, draw_staged_);
   const DrawView view{on_device(plan_.draw.head), on_device(plan_.draw.settings),
                       on_device(plan_.draw_rows), penalty_view(plan_.draw), mask_view(plan_.draw)};

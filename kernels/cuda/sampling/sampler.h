@@ -33,7 +33,7 @@ class CudaSampler final : public DeviceSampler {
   CudaSampler& operator=(const CudaSampler&) = delete;
 
   void stage_draw(const DrawBatch& batch) override;
-  void draw(const float* logits, std::int64_t stride, std::int32_t rows) override;
+  void draw(float* logits, std::int64_t stride, std::int32_t rows) override;
   void collect_draw(std::span<DrawnChildren> out) override;
   DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) override;
   float score_of(const DrawText& text, const DrawRow& row, TokenId token) override;
@@ -70,17 +70,23 @@ class CudaSampler final : public DeviceSampler {
     AcceptanceRule rule;
     const PenaltyText* penalty;
   };
+  /// How much of a job's arrays its texts have taken.
+  struct Used {
+    std::size_t penalised, path_tokens, terms;
+  };
   SamplingSetting setting_of(const JobPlan& job, const TextInput& text, const TextInput& next,
-                             std::size_t& penalised) const;
+                             Used& used) const;
   /// Appends the text's tokens to the job's `penalised` texts. Returns the setting's `text`.
   std::int32_t write_text(const JobPlan& job, const PenaltyText& text,
                           std::size_t& penalised) const;
+  /// Appends the terms of the text's tokens to the job's, and says in `setting` where.
+  void write_terms(const JobPlan& job, const PenaltyText& text, SamplingSetting& setting,
+                   std::size_t& terms) const;
   /// Appends the tokens on a node's path to the job's, of which there are `used`.
   Path write_path(const JobPlan& job, const PenaltyText& text, std::int32_t node,
                   std::size_t& used) const;
-  /// The job's inputs up to `end`, and what its penalised texts need beside.
-  void hand_over(const JobPlan& job, std::size_t end, std::size_t penalised = 0,
-                 std::size_t path_tokens = 0);
+  /// The job's inputs up to `end`, and what its texts need beside.
+  void hand_over(const JobPlan& job, std::size_t end, const Used& used = {});
   /// Appends a mask to the job's, if it is none of them yet. Returns its number; -1 for null.
   std::int32_t write_mask(const JobPlan& job, const TokenMask* mask);
   /// Where a batch's results are told and counted. If all work has ended without them, the

@@ -84,26 +84,27 @@ void CudaSampler::stage_judge(const JudgeBatch& batch) {
   masks_.clear();
   link_children(batch);
   JudgeInput* const inputs = on_host(plan_.judge_rows);
-  std::size_t penalised = 0, path_tokens = 0;
+  Used used{};
   for (std::size_t t = 0; t < texts; ++t) {
     const auto input_of_text = [&](std::size_t i) {
       const JudgeText& text = batch.texts[i];
       return TextInput{text.params, text.key, text.rule, text.penalty};
     };
     SamplingSetting setting =
-        setting_of(plan_.judge, input_of_text(t), input_of_text((t + 1) % texts), penalised);
+        setting_of(plan_.judge, input_of_text(t), input_of_text((t + 1) % texts), used);
     setting.root = roots_[t];
     const std::size_t end = t + 1 < texts ? to_size(roots_[t + 1]) : rows;
-    for (std::size_t r = to_size(roots_[t]); r < end && setting.penalised != 0; ++r) {
-      const Path path = write_path(plan_.judge, *batch.texts[t].penalty,
-                                   static_cast<std::int32_t>(r), path_tokens);
+    const JudgeText& text = batch.texts[t];
+    const bool with_paths = needs_path(text.penalty, text.params);
+    for (std::size_t r = to_size(roots_[t]); r < end && with_paths; ++r) {
+      const Path path =
+          write_path(plan_.judge, *text.penalty, static_cast<std::int32_t>(r), used.path_tokens);
       inputs[r].path_begin = path.begin;
       inputs[r].path_count = path.count;
     }
     on_host(plan_.judge.settings)[t] = setting;
   }
-  hand_over(plan_.judge, plan_.judge.child_token.at + rows * sizeof(std::int32_t), penalised,
-            path_tokens);
+  hand_over(plan_.judge, plan_.judge.child_token.at + rows * sizeof(std::int32_t), used);
   judge_batch_ = batches_;
   judge_staged_ = rows;
 }

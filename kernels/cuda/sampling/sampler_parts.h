@@ -16,6 +16,11 @@ inline bool is_penalised(const PenaltyText* text, const SamplingParams& params) 
   return text != nullptr && params.repetition_penalty != 1.0;
 }
 
+/// Whether a row needs the tokens of its path.
+inline bool needs_path(const PenaltyText* text, const SamplingParams& params) {
+  return text != nullptr && params.penalises();
+}
+
 [[noreturn]] inline void throw_no_finite_logit(const char* model, std::size_t row) {
   throw_failure(cat("logits: row ", row, " of the ", model,
                     " has no finite value; the model's weights or its arithmetic are broken"));

@@ -54,6 +54,9 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   // A node that is drawn from has ancestors that were, and a row of the target's pass has its
   // ancestors in it: paths are no longer than the store, or the pass, has rows.
   plan.path_tokens = rows * std::max(rows, store_rows);
+  // One text's tokens have room, and of many texts more than any usual answer has.
+  constexpr std::size_t usual_terms = 4096;
+  plan.terms = to_size(limits.target_vocab) + texts * usual_terms;
 
   Layout inputs;
   inputs.place(plan.draw.head, 1);
@@ -62,6 +65,7 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.draw.text_bits, texts * plan.text_words);
   inputs.place(plan.draw.path_tokens, plan.path_tokens);
   inputs.place(plan.draw.mask_bits, rows * plan.text_words);  // each row may have its own
+  inputs.place(plan.draw.terms, plan.terms);
   inputs.place(plan.more.head, 1);
   inputs.place(plan.more.settings, 1);
   inputs.place(plan.more_rows, 1);
@@ -73,6 +77,7 @@ SamplerPlan plan_sampler(const SamplerLimits& limits) {
   inputs.place(plan.judge.text_bits, texts * plan.text_words);
   inputs.place(plan.judge.path_tokens, plan.path_tokens);
   inputs.place(plan.judge.mask_bits, rows * plan.text_words);
+  inputs.place(plan.judge.terms, plan.terms);
   inputs.place(plan.score.head, 1);
   inputs.place(plan.score.settings, 1);
   inputs.place(plan.score.next, rows);

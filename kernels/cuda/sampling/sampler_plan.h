@@ -28,6 +28,7 @@ struct JobPlan {
   Place<std::uint32_t> text_bits;
   Place<std::int32_t> path_tokens;
   Place<std::uint32_t> mask_bits;  ///< one mask after the other, each of text_words
+  Place<TokenTerm> terms;          ///< one text's after the other's
 };
 
 struct SamplerPlan {
@@ -36,6 +37,7 @@ struct SamplerPlan {
   std::size_t store_stride = 0;   ///< of a row of store_logits
   std::size_t text_words = 0;     ///< of a text's text_bits
   std::size_t path_tokens = 0;    ///< of a batch, at most
+  std::size_t terms = 0;          ///< likewise
 
   // In both.
   JobPlan draw, more, judge, score;

@@ -44,6 +44,7 @@ struct SamplingSetting {
   float inverse_temperature = 0.0f;  ///< 0: all mass on the argmax
   float least_weight = 0.0f;         ///< min-p, as a part of the largest weight; 0: off
   float penalty = 1.0f;
+  float frequency = 0.0f, presence = 0.0f;  ///< penalties of the new text's tokens
   float belief_inverse_temperature = 0.0f;  ///< power of the moments of scores; 0: none are wanted
   std::int32_t top_k = 0;
   std::int32_t penalised = 0;  ///< whether text_bits and path_tokens are to be looked at
@@ -51,6 +52,9 @@ struct SamplingSetting {
   DeviceFault fault = DeviceFault::none;  ///< looked at by launches that are `faulty`
   std::int32_t text = 0;                  ///< whose text_bits these are
   std::int32_t root = 0;                  ///< judging: the first row of its tree
+  /// Tokens with terms of their own, from this place of PenaltyView::terms on.
+  std::int32_t first_term = 0, terms = 0;
+  std::int32_t counts_path = 0;  ///< whether tokens of a row's path have terms, too
   std::int32_t unused = 0;
 };
 
@@ -69,11 +73,19 @@ struct RowStatistics {
   std::int32_t second = -1;  ///< the most probable token but argmax; for a planted fault only
 };
 
-/// What the repetition penalty concerns: tokens in the text, and by row those of its tree path.
+/// What is added to a token's logit, before the repetition penalty, and how often the new text
+/// holds the token.
+struct TokenTerm {
+  std::int32_t token = 0, count = 0;
+  float bias = 0.0f;
+};
+
+/// What changes logits: tokens in the text, and by row those of its tree path.
 struct PenaltyView {
   const std::uint32_t* text_bits = nullptr;  ///< [texts, text_words] one bit per token
   std::int32_t text_words = 0;
   const std::int32_t* path_tokens = nullptr;
+  const TokenTerm* terms = nullptr;  ///< of a text after the other's, by rising token
 };
 
 /// Which tokens may follow: [masks, words] one bit per token.
@@ -104,7 +116,7 @@ struct DrawView {
 
 /// D of the rows drawn from, until their tree has been judged.
 struct StoreView {
-  float* logits = nullptr;              ///< [store rows, stride], penalised and cleaned
+  float* logits = nullptr;              ///< [store rows, stride], processed and cleaned
   RowStatistics* statistics = nullptr;  ///< [store rows]
   std::int64_t stride = 0;              ///< a multiple of 4
   std::int32_t vocab = 0;               ///< tokens that both models know; others have D = 0
@@ -136,7 +148,8 @@ struct SliceView {
 };
 
 /// logits [rows, stride] f32, of which the first store.vocab columns count, to the store's rows.
-void process_draft_rows(const DrawView& draw, const float* logits, std::int64_t stride,
+/// Terms are added in place.
+void process_draft_rows(const DrawView& draw, float* logits, std::int64_t stride,
                         const StoreView& store, std::int32_t rows, bool faulty,
                         cudaStream_t stream);
 
@@ -176,7 +189,7 @@ struct JudgeView {
 
 /// Target rows [rows, vocab] f32. All but `logits` is written by the kernels.
 struct TargetView {
-  float* logits = nullptr;              ///< penalty and masks are applied in place
+  float* logits = nullptr;              ///< terms, penalty and masks are applied in place
   RowStatistics* statistics = nullptr;  ///< [rows]
   std::uint64_t* slice_best = nullptr;  ///< [rows, slices_of(vocab)]
   std::int32_t vocab = 0;
