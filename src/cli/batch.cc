@@ -21,7 +21,9 @@
 #include "cli/generation_text.h"
 #include "cli/length_options.h"
 #include "cli/terminal.h"
+#include "cli/token_options.h"
 #include "cli/totals.h"
+#include "conversation/tokens.h"
 #include "engine/access.h"
 #include "engine/loading.h"
 #include "models/config.h"
@@ -111,6 +113,7 @@ Batch read_batch(const po::variables_map& given, std::string_view contents,
     values.insert({"seed", po::variable_value(boost::any(std::to_string(options.seed)), false)});
   }
   read_length_options(values, options);
+  read_token_options(values, options);
   sample_count(values);  // refuses what no line may need
   Batch batch;
   batch.seed = options.seed;
@@ -204,8 +207,8 @@ class Run {
     request.options.constraint = constraints_.build(engine, line.constraint);
     request.n = line.samples;
     if (!batch_.conversations.empty()) {
-      request.tokens =
-          tokens_of(engine, batch_.conversations[index], batch_.raw, line.options.add_bos);
+      request.tokens = conversation::tokens_of(engine, batch_.conversations[index], batch_.raw,
+                                               line.options.add_bos);
     } else {
       request.prompt = line.prompt.text;
       request.tokens = line.prompt.tokens;

@@ -16,6 +16,7 @@
 #include "cli/length_options.h"
 #include "cli/nearest.h"
 #include "cli/other_names.h"
+#include "cli/token_options.h"
 
 namespace coppice::cli {
 namespace {
@@ -26,7 +27,7 @@ constexpr std::string_view blanks = " \t\r\n";
 /// Those options that a line may give.
 po::options_description line_options() {
   po::options_description d;
-  const po::options_description groups[] = {length_options(), sampling_options(),
+  const po::options_description groups[] = {length_options(), token_options(), sampling_options(),
                                             drafting_options(), constraint_options()};
   for (const po::options_description& group : groups) {
     for (const auto& option : group.options()) {
@@ -70,6 +71,13 @@ std::string listed(const nlohmann::json& list) {
   return text;
 }
 
+/// {"15": -100} as "15=-100".
+std::vector<std::string> pairs_in(const nlohmann::json& object) {
+  std::vector<std::string> pairs;
+  for (const auto& [key, value] : object.items()) pairs.push_back(cat(key, "=", value.dump()));
+  return pairs;
+}
+
 bool all_of(const nlohmann::json& value, bool (nlohmann::json::*is)() const noexcept) {
   for (const nlohmann::json& item : value) {
     if (!(item.*is)()) return false;
@@ -102,6 +110,7 @@ boost::any value_of(const po::option_description& option, const std::string& key
   }
   if (type == typeid(std::vector<std::string>)) {
     if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
+    if (value.is_object() && option.long_name() == "logit-bias") return pairs_in(value);
     const bool is_empty_list = value.is_array() && value.empty();
     if (!is_empty_list && !all_of(value, &nlohmann::json::is_string)) {
       refuse("a text or a list of texts");
@@ -243,6 +252,7 @@ class Reader {
   GenerateOptions options_of(const po::variables_map& values, bool drafts) const {
     GenerateOptions options = sampling_request(values);
     read_length_options(values, options);
+    read_token_options(values, options);
     options.sampled_children = values.count("sampled-children") != 0;
     options.speculation =
         drafts ? speculation_of(policy_options(values)) : defaults_.options.speculation;

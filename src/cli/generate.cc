@@ -20,6 +20,8 @@
 #include "cli/samples.h"
 #include "cli/streamed_text.h"
 #include "cli/terminal.h"
+#include "cli/token_options.h"
+#include "conversation/tokens.h"
 
 namespace coppice::cli {
 namespace {
@@ -106,6 +108,7 @@ int generate(const std::vector<std::string>& arguments) {
       .add(output)
       .add(model_options())
       .add(sampling_options())
+      .add(token_options())
       .add(drafting_options())
       .add(constraint_options())
       .add(conversation_options())
@@ -126,6 +129,7 @@ int generate(const std::vector<std::string>& arguments) {
   const bool json = wants_json(values);
   GenerateOptions request = generate_options(values);
   read_length_options(values, request);
+  read_token_options(values, request);
   const auto constraint = ConstraintReader().read(values);
   const std::int32_t samples = sample_count(values);
   if (request.logprobs && !json) throw_usage("--logprobs needs --format json");
@@ -171,7 +175,8 @@ int generate(const std::vector<std::string>& arguments) {
   request.constraint = Constraints().build(engine, constraint);
 
   if (conversation) {
-    prompt.tokens = tokens_of(engine, chat_text, conversation->raw(), request.add_bos);
+    prompt.tokens =
+        conversation::tokens_of(engine, chat_text, conversation->raw(), request.add_bos);
     prompt.ids = true;
   }
 

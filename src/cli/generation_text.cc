@@ -104,6 +104,10 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   if (!used.planned_for.empty()) json["planned_for"] = used.planned_for;
   json["acceptance"] = name_of(used.acceptance);
   json["temperature"] = used.temperature;
+  if (used.presence_penalty != 0.0) json["presence_penalty"] = used.presence_penalty;
+  if (used.frequency_penalty != 0.0) json["frequency_penalty"] = used.frequency_penalty;
+  if (used.biased_tokens > 0) json["biased_tokens"] = used.biased_tokens;
+  if (used.min_new_tokens > 0) json["min_new_tokens"] = used.min_new_tokens;
   if (used.policy != none) json["draft_temperature"] = used.draft_temperature;
   json["seed"] = used.temperature > 0.0 ? Json(used.seed) : Json();  // else no text follows it
   json["device"] = used.device;

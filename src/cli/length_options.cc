@@ -19,7 +19,9 @@ po::options_description length_options() {
       "stop", po::value<std::vector<std::string>>()->composing()->value_name("TEXT"),
       "end before this text, which may spell special tokens (may be given several times)")(
       "ignore-eos", "go on after an end token")(
-      "logprobs", "with --format json: log-probabilities of each token and the top 5")(
+      "logprobs", "with --format json: log-probabilities of each token and the most probable ones")(
+      "top-logprobs", po::value<std::int32_t>()->default_value(5)->value_name("N"),
+      "how many of these, at most 20")(
       "stream", po::value<std::string>()->default_value("0")->value_name("N"),
       "same seed, other stream: an independent text")(
       "n", po::value<std::int32_t>()->default_value(1)->value_name("K"),
@@ -34,6 +36,10 @@ void read_length_options(const po::variables_map& values, GenerateOptions& optio
   if (values.count("stop") != 0) options.stop = values["stop"].as<std::vector<std::string>>();
   options.ignore_eos = values.count("ignore-eos") != 0;
   options.logprobs = values.count("logprobs") != 0;
+  options.top_logprobs = values["top-logprobs"].as<std::int32_t>();
+  if (!values["top-logprobs"].defaulted() && !options.logprobs) {
+    throw_usage("--top-logprobs needs --logprobs");
+  }
   options.stream = number_in<std::uint64_t>("stream", values["stream"].as<std::string>());
 }
 

@@ -47,6 +47,9 @@ constexpr OtherNames table[] = {
      ", or use coppice chat"},
     {Meaning::similar, "template-name", "--chat-template", ", which names one of the model's own"},
     {Meaning::similar, "template-value", "--chat-template-kwargs", ", as NAME=VALUE"},
+    {Meaning::similar, "logit-bias", "-l", ", as TOKEN=BIAS"},
+    {Meaning::similar, "min-new-tokens", "--min-tokens --min-length"},
+    {Meaning::similar, "stop-tokens", "--stop-token-ids"},
     {Meaning::similar, "repetition-penalty", "--repeat-penalty",
      ", over the whole text (llama.cpp's reaches back 64 tokens)"},
     {Meaning::similar, "tree-size", "--draft-max --draft-n --num-speculative-tokens",
@@ -108,9 +111,8 @@ constexpr OtherNames table[] = {
      "coppice runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
     {Meaning::none, "", "-j --json-schema --grammar --grammar-file", "coppice has no grammars"},
     {Meaning::none, "",
-     "--presence-penalty --frequency-penalty --repeat-last-n --typical --mirostat "
-     "--dry-multiplier --xtc-probability --top-n-sigma --dynatemp-range -l --logit-bias "
-     "--samplers",
+     "--repeat-last-n --typical --mirostat "
+     "--dry-multiplier --xtc-probability --top-n-sigma --dynatemp-range --samplers",
      "sampling has --repetition-penalty, --temperature, --top-k, --top-p and --min-p, in this "
      "order"},
 };

@@ -37,6 +37,8 @@ std::string range_of(const std::string& option) {
       {"top-p", "above 0, up to 1"},
       {"min-p", "from 0 to 1"},
       {"repetition-penalty", "above 0 (1 is off), up to 100"},
+      {"presence-penalty", "from -2 to 2 (0 is off)"},
+      {"frequency-penalty", "from -2 to 2 (0 is off)"},
       {"threshold", "from 0 (automatic) to 1"},
       {"gpu-memory-fraction", "above 0, up to 1"},
       {"threads", "from 0 (all) to 1024"}};

@@ -50,6 +50,26 @@ const char* name_of(FinishReason reason) {
   return names[static_cast<std::size_t>(reason)];
 }
 
+namespace {
+
+void check_bias(const std::vector<std::pair<TokenId, double>>& bias) {
+  std::vector<TokenId> tokens;
+  for (const auto& [token, added] : bias) {
+    if (!(added >= -100.0 && added <= 100.0)) {
+      throw_usage(
+          cat("logit-bias ", added, " of token ", token, ": use a number from -100 to 100"));
+    }
+    tokens.push_back(token);
+  }
+  std::ranges::sort(tokens);
+  const auto twice = std::ranges::adjacent_find(tokens);
+  if (twice != tokens.end()) {
+    throw_usage(cat("logit-bias: token ", *twice, " is given twice; add the two up"));
+  }
+}
+
+}  // namespace
+
 void GenerateOptions::validate() const {
   const GenerateOptions& o = *this;
   const SamplingParams& p = sampling;
@@ -69,6 +89,21 @@ void GenerateOptions::validate() const {
   if (!(p.repetition_penalty > 0.0 && p.repetition_penalty <= 100.0)) {
     refuse("repetition-penalty ", p.repetition_penalty,
            ": use a number above 0 (1 is off), up to 100");
+  }
+  for (const auto& [name, penalty] : {std::pair("presence-penalty", p.presence_penalty),
+                                      std::pair("frequency-penalty", p.frequency_penalty)}) {
+    if (!(penalty >= -2.0 && penalty <= 2.0)) {
+      refuse(name, " ", penalty, ": use a number from -2 to 2 (0 is off)");
+    }
+  }
+  check_bias(o.logit_bias);
+  if (o.min_new_tokens < 0) refuse("min-new-tokens ", o.min_new_tokens, ": use 0 or more");
+  if (o.min_new_tokens > o.max_new_tokens) {
+    refuse("min-new-tokens ", o.min_new_tokens, ": at most max-new-tokens, ", o.max_new_tokens,
+           ", are written; lower one or raise the other");
+  }
+  if (o.top_logprobs < 0 || o.top_logprobs > 20) {
+    refuse("top-logprobs ", o.top_logprobs, ": use 0 to 20");
   }
   // Also refuses what is no number.
   if (const double d = o.draft_temperature.value_or(1.0); !(d >= 0.001 && d <= 100.0)) {

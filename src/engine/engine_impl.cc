@@ -9,6 +9,7 @@
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
 #include "engine/constraint_impl.h"
+#include "engine/driver.h"
 #include "engine/loading.h"
 #include "engine/scheduler.h"
 #include "sizing/constants.h"
@@ -30,11 +31,30 @@ std::string longer_context(const Model& model) {
 Engine::Impl::Impl() : scheduler(std::make_unique<Scheduler>(*this)) {}
 Engine::Impl::~Impl() = default;
 
+Driver& Engine::Impl::driver() {
+  const std::lock_guard lock(driver_mutex_);
+  if (driver_ == nullptr) driver_ = std::make_unique<Driver>(*this);
+  return *driver_;
+}
+
+std::int32_t Engine::Impl::unopened() const {
+  const std::lock_guard lock(driver_mutex_);
+  return driver_ == nullptr ? 0 : driver_->unopened();
+}
+
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();
   check_fits(request.speculation, options.max_tree_size);
   check_lookup(request);
   if (!request.stop.empty()) require_tokenizer();
+  const auto check_token = [&](const char* option, TokenId token) {
+    const std::int64_t vocab = target.model->config().vocab_size;
+    if (token >= 0 && token < vocab) return;
+    throw_usage(cat(option, ": token ", token, " is outside the target's vocabulary of ", vocab,
+                    " (0 to ", vocab - 1, ")"));
+  };
+  for (const TokenId token : request.stop_tokens) check_token("stop-tokens", token);
+  for (const auto& [token, added] : request.logit_bias) check_token("logit-bias", token);
   const auto* const ruling = ConstraintAccess::generations(request.constraint);
   if (ruling == nullptr) return;
   if (request.ignore_eos) {

@@ -20,11 +20,11 @@ RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
       prompt_length_(sequence.length()),
       stream_(asked.options.stop) {
   tree.reserve(engine.options.max_tree_size + 1);
-  if (const auto* const ruling = ConstraintAccess::generations(asked.options.constraint)) {
-    rules_ = ruling->for_text();
-    state.rule_state = rules_->start();
+  begin_rules();
+  if (asked.options.sampling.counts_new()) {
+    state.new_counts = TokenCounts(engine.target.model->config().vocab_size);
   }
-  state.rules = rules_.get();
+  state.bias = asked.bias;
   if (state.length() >= engine.target.model->max_positions()) {
     end(FinishReason::context);
   } else if (request.options.max_new_tokens == 0) {
@@ -32,7 +32,36 @@ RunningSequence::RunningSequence(Engine::Impl& on, SequenceState& sequence,
   }
 }
 
-RunningSequence::~RunningSequence() { state.rules = nullptr; }
+RunningSequence::~RunningSequence() {
+  state.rules = nullptr;
+  state.new_counts = TokenCounts();
+  state.bias.clear();
+}
+
+// What may follow: by the constraint, and before min_new_tokens no end.
+void RunningSequence::begin_rules() {
+  const GenerateOptions& asked = request.options;
+  if (const auto* const ruling = ConstraintAccess::generations(asked.constraint)) {
+    rules_ = ruling->for_text();
+    state.rule_state = rules_->start();
+  }
+  state.rules = rules_.get();
+  if (request.ends.empty()) return;
+  least_length_.emplace(state.rules, engine.target.model->config().vocab_size, request.ends,
+                        asked.min_new_tokens);
+  state.rules = &*least_length_;
+  state.rule_state = least_length_->start();
+}
+
+// Masks cost time: goes on with the constraint alone, or with nothing, once the text is long
+// enough.
+void RunningSequence::drop_reached_length() {
+  if (!least_length_ || state.rules != &*least_length_ || ended()) return;
+  const std::optional<std::int32_t> inner = least_length_->once_reached(state.rule_state);
+  if (!inner) return;
+  state.rules = least_length_->inner();
+  state.rule_state = *inner;
+}
 
 void RunningSequence::end_between_steps(FinishReason reason) {
   end(reason);
@@ -116,7 +145,7 @@ std::int32_t RunningSequence::tokens_to_end() const {
   std::int32_t tokens = 0;
   for (const std::int32_t node : verdict.path) {
     ++tokens;
-    if (is_end(tree.token[static_cast<std::size_t>(node)])) return tokens;
+    if (end_by(tree.token[static_cast<std::size_t>(node)])) return tokens;
   }
   return tokens + 1;
 }
@@ -134,6 +163,7 @@ void RunningSequence::take_tokens(bool of_step) {
     end(FinishReason::context);
   }
   if (ended()) state.cut(prompt_length_ + static_cast<std::int32_t>(result_.tokens.size()));
+  drop_reached_length();
   release_text();
 }
 
@@ -154,21 +184,29 @@ void RunningSequence::call_back() {
   std::span<const TokenId> tokens(result_.tokens);
   // A stop text may have taken some back.
   tokens = tokens.subspan(std::min(delivered_, tokens.size()));
+  std::span<const TokenLogprob> of_tokens(result_.logprobs);
+  if (!of_tokens.empty()) of_tokens = of_tokens.last(tokens.size());
   delivered_ = std::max(delivered_, result_.tokens.size());
-  if (callback_({text, tokens}) || ended()) return;
+  if (callback_({text, tokens, of_tokens}) || ended()) return;
   end(FinishReason::cancelled);
   result_.text += stream_.release(true);
 }
 
-bool RunningSequence::is_end(TokenId token) const {
-  const auto& eos = engine.target.model->config().eos_tokens;
-  return !request.options.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end();
+std::optional<FinishReason> RunningSequence::end_by(TokenId token) const {
+  const auto has = [&](const auto& tokens) {
+    return std::ranges::find(tokens, token) != tokens.end();
+  };
+  if (has(request.options.stop_tokens)) return FinishReason::stop;
+  if (!request.options.ignore_eos && has(engine.target.model->config().eos_tokens)) {
+    return FinishReason::eos;
+  }
+  return std::nullopt;
 }
 
 // True when the token belongs to the result.
 bool RunningSequence::take(TokenId token, bool of_step) {
-  if (is_end(token)) {
-    end(FinishReason::eos);
+  if (const auto reason = end_by(token)) {
+    end(*reason);
     step_brought_end_ = of_step;
     return false;
   }
@@ -178,6 +216,7 @@ bool RunningSequence::take(TokenId token, bool of_step) {
   const bool stopped = tokenizer != nullptr &&
                        stream_.push(tokenizer->bytes_of(token), tokenizer->added_text(token));
   if (stopped) {
+    stopped_by_text_ = true;
     end(FinishReason::stop);
     result_.tokens.resize(stream_.tokens_before_stop());
     if (result_.logprobs.size() > result_.tokens.size()) {
@@ -193,7 +232,7 @@ bool RunningSequence::take(TokenId token, bool of_step) {
 
 Generation RunningSequence::finish(double seconds) {
   const GenerateOptions& options = request.options;
-  if (ended_ == FinishReason::stop) ++state.epoch;  // a sequence that failed is undone instead
+  if (stopped_by_text_) ++state.epoch;  // a sequence that failed is undone instead
   Statistics& s = result_.statistics;
   const auto count = static_cast<double>(result_.tokens.size());
   const auto steps = static_cast<double>(account.steps);
@@ -237,6 +276,10 @@ Generation RunningSequence::finish(double seconds) {
   used.constrained = static_cast<bool>(options.constraint);
   used.acceptance = options.acceptance;
   used.temperature = options.sampling.temperature;
+  used.presence_penalty = options.sampling.presence_penalty;
+  used.frequency_penalty = options.sampling.frequency_penalty;
+  used.min_new_tokens = options.min_new_tokens;
+  used.biased_tokens = static_cast<std::int32_t>(options.logit_bias.size());
   used.draft_temperature = speculator.draft_temperature();
   used.seed = options.seed;
   used.target_layers = placement_of(*engine.target.model);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/least_length.h"
 #include "engine/settled_request.h"
 #include "engine/speculator.h"
 #include "engine/text_stream.h"
@@ -127,17 +128,21 @@ class RunningSequence {
  private:
   void end(FinishReason reason) { ended_ = reason; }
   void begin_draft(const DraftPrompt& prompt);
-  bool is_end(TokenId token) const;
+  std::optional<FinishReason> end_by(TokenId token) const;
+  void begin_rules();
+  void drop_reached_length();
   bool take(TokenId token, bool of_step);
   void release_text();
 
   std::shared_ptr<const TokenRules> rules_;  ///< of its text alone; null: none
   const PieceCallback& callback_;
   std::int32_t prompt_length_;  ///< tokens of the sequence before this generation's
+  std::optional<LeastLength> least_length_;
   TextStream stream_;
   Generation result_;
   std::optional<FinishReason> ended_;
   bool step_brought_end_ = false;  ///< the end token came from a step
+  bool stopped_by_text_ = false;
   /// Places of the result's tokens that came with a prefill, so that no step brought them.
   std::vector<std::size_t> with_prefill_;
   std::size_t delivered_ = 0;  ///< tokens that the callback has seen

@@ -47,6 +47,15 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     if (costs == nullptr) options.speculation = Plain{};
   }
   if (std::holds_alternative<Plain>(options.speculation)) options.lookup = Lookup::none;
+  for (const auto& [token, added] : options.logit_bias) {
+    if (added != 0.0) bias.push_back({token, static_cast<float>(added)});
+  }
+  std::ranges::sort(bias, {}, &TokenBias::token);
+  if (options.min_new_tokens > 0) {
+    ends = options.stop_tokens;
+    const std::vector<TokenId>& eos = engine.target.model->config().eos_tokens;
+    if (!options.ignore_eos) ends.insert(ends.end(), eos.begin(), eos.end());
+  }
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
   settle_draft();

@@ -37,7 +37,10 @@ struct SettledRequest {
   /// The engine's policy of when the draft is to begin. Null unless sizes are chosen step by step.
   DraftStartPolicy* draft_start = nullptr;
 
-  bool has_draft = false;  ///< loaded, and to be used
+  bool has_draft = false;       ///< loaded, and to be used
+  std::vector<TokenBias> bias;  ///< in the order of tokens
+  /// Tokens that end the text and have no chance before min_new_tokens; empty where that is 0.
+  std::vector<TokenId> ends;
 
   /// Whether trees have looked-up children.
   bool looks_up() const { return options.lookup != Lookup::none; }

@@ -171,11 +171,18 @@ void Step::Part::commit(TargetRows& target) {
 
 void Step::account() {
   const double preparing = passes_.preparing();
+  if (sequences_ > 0) engine_.step_counts.count_pass();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.sequence().note_failure([&] {
       RunningSequence::Account& account = part.sequence().account;
-      if (part.is_step()) account.batch += sequences_;
+      if (part.is_step()) {
+        account.batch += sequences_;
+        const RunningSequence& sequence = part.sequence();
+        const std::span<const std::int32_t> path = sequence.verdict.path;
+        const auto most = static_cast<std::size_t>(sequence.tokens_to_end());
+        engine_.step_counts.count_tree(sequence.tree, path.first(std::min(path.size(), most)));
+      }
       account.preparing_seconds += part.share * preparing;
       part.account(work_);
     });
@@ -261,16 +268,16 @@ void Step::Part::note_logprobs(TargetRows& target) const {
 
 void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId token) const {
   const SamplingParams& params = sequence().request.options.sampling;
-  const std::span<const float> probs =
-      params.temperature > 0.0
-          ? target.distribution(node)
-          : target.distribution_at(node, {1.0, 0, 1.0, 0.0, params.repetition_penalty});
+  const std::span<const float> probs = params.temperature > 0.0
+                                           ? target.distribution(node)
+                                           : target.distribution_at(node, params.unfiltered());
   const auto log_of = [&](TokenId t) {
     return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
   };
   TokenLogprob entry{token, log_of(token), {}};
-  const auto count = std::min<std::size_t>(5, probs.size());
-  std::vector<TokenId> ids(probs.size());
+  const auto count =
+      std::min(static_cast<std::size_t>(sequence().request.options.top_logprobs), probs.size());
+  std::vector<TokenId> ids(count > 0 ? probs.size() : 0);
   std::iota(ids.begin(), ids.end(), 0);
   std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
                     [&](TokenId a, TokenId b) {

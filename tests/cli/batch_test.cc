@@ -88,12 +88,14 @@ TEST_F(Batch, LinesHaveOptionsOfTheirOwn) {
       R"({"prompt": "It was late", "stop": ["e", "x"], "n": 2, "top_k": 40, "tree_size": "3"})"
       "\n"
       R"({"tokens": [1, 300, 301], "repetition_penalty": 1.2})"
+      "\n"
+      R"({"prompt": "It was", "presence_penalty": 0.5, "frequency_penalty": -0.5, "logit_bias": {"300": 5}, "stop_tokens": [2, 301], "min_new_tokens": 4})"
       "\n");
   const std::string common = " --temperature 0.8 --seed 3 --max-new-tokens 8";
   const Result r = run("generate --batch " + file + fixed + common);
   ASSERT_EQ(r.code, 0) << r.err;
   const std::vector<Json> lines = lines_of(r.out);
-  ASSERT_EQ(lines.size(), 5u);
+  ASSERT_EQ(lines.size(), 6u);
   const auto expect = [&](const Json& line, const std::string& tail) {
     EXPECT_EQ(line["tokens"], one(tail)["tokens"]) << tail;
   };
@@ -119,6 +121,15 @@ TEST_F(Batch, LinesHaveOptionsOfTheirOwn) {
   }
   EXPECT_EQ(lines[4]["stream"], 5);
   expect(lines[4], "--prompt-ids 1,300,301 --repetition-penalty 1.2 --stream 5" + common);
+  EXPECT_EQ(lines[5]["presence_penalty"], 0.5);
+  EXPECT_EQ(lines[5]["biased_tokens"], 1);
+  EXPECT_EQ(lines[5]["min_new_tokens"], 4);
+  EXPECT_GE(lines[5]["new_tokens"], 4);
+  EXPECT_FALSE(lines[4].contains("presence_penalty"));
+  expect(lines[5],
+         "--prompt 'It was' --presence-penalty 0.5 --frequency-penalty=-0.5 --logit-bias 300=5 "
+         "--stop-tokens 2,301 --min-new-tokens 4 --stream 6" +
+             common);
 }
 
 // A schema is an object of its line or a text, and properties come in its order.

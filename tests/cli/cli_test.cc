@@ -570,6 +570,12 @@ TEST_F(Cli, UsageErrors) {
   expect_error("tree --prompt x --draft none", 2, "draft");
   expect_error("tree --prompt x --policy none", 2, "--policy none");
   expect_error("generate --prompt x --logprobs", 2, "--format json");
+  expect_error("generate --prompt x --top-logprobs 3", 2, "--top-logprobs needs --logprobs");
+  expect_error("generate --prompt x --logit-bias 15", 2, "use TOKEN=BIAS");
+  expect_error("generate --prompt x --logit-bias 15=inf", 2, "logit-bias");
+  expect_error("generate --prompt x --presence-penalty 3", 2, "use a number from -2 to 2");
+  expect_error("generate --prompt x --min-new-tokens 300", 2, "min-new-tokens");
+  expect_error("generate --prompt x --stop-tokens a", 2, "stop-tokens");
   expect_error("generate --kv-tokens 16 --prompt \"$(yes word | head -60)\"", 2, "kv_tokens");
   // Longer than the context of 512.
   expect_error("generate --prompt \"$(yes 'many words in a row' | head -400)\"", 2, "context");

@@ -176,7 +176,7 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
       {"--quantization awq", "run as they are stored; --target-weights"},
       {"--rope-scaling yarn", "the model's config.json or GGUF file says it"},
       {"--chat-template-file x", "in its folder or GGUF file"},
-      {"--logit-bias 1-1", "sampling has --repetition-penalty"}};
+      {"--typical 1", "sampling has --repetition-penalty"}};
   for (const auto& [typed, says] : absent) {
     expect_error(std::string("generate -p x ") + typed, 2, says);
   }

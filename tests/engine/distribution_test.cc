@@ -101,6 +101,41 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"expand_rerank_filters", ExpandRerank{8}, coupled, 0.8, 4, 0.9, 1.3, 0.6}),
     [](const auto& one) { return std::string(one.param.name); });
 
+// Bias and penalties of the new text's tokens, on trees and without.
+TEST(EngineDistribution, TermsOfTokensMatchTheTargetsLaw) {
+  const TinyPair pair(law_shape(5), 0.5);
+  Engine engine = Engine::load(pair.options());
+  GenerateOptions options;
+  options.sampling.temperature = 0.9;
+  options.sampling.repetition_penalty = 1.2;
+  options.sampling.presence_penalty = 0.5;
+  options.sampling.frequency_penalty = -1.1;
+  options.logit_bias = {{4, 1.2}, {0, -1.5}};
+  for (const Acceptance acceptance : {rejection, coupled}) {
+    for (const Speculation& speculation : std::vector<Speculation>{Plain{}, Dyspec{8}, Chain{3}}) {
+      options.acceptance = acceptance;
+      options.speculation = speculation;
+      const Fit fit = fit_of_three(engine, pair.path() / "target", options);
+      std::cout << "[ terms, " << name_of(speculation) << " " << name_of(acceptance) << " ] "
+                << fit.text() << "\n";
+      EXPECT_TRUE(fit.fits) << fit.text();
+    }
+  }
+  // The comparison tells such laws apart.
+  const auto differs = [&](const std::function<void(GenerateOptions&)>& change) {
+    GenerateOptions other = options;
+    change(other);
+    const auto law = exact_law(pair.path() / "target", options),
+               changed = exact_law(pair.path() / "target", other);
+    double distance = 0.0;
+    for (std::size_t i = 0; i < law.size(); ++i) distance += std::abs(law[i] - changed[i]) / 2.0;
+    return distance;
+  };
+  EXPECT_GT(differs([](GenerateOptions& o) { o.logit_bias.pop_back(); }), 0.05);
+  EXPECT_GT(differs([](GenerateOptions& o) { o.sampling.presence_penalty = 0.0; }), 0.05);
+  EXPECT_GT(differs([](GenerateOptions& o) { o.sampling.frequency_penalty = 0.0; }), 0.05);
+}
+
 // Texts whose first token came with the prompt.
 Fit fit_of_fresh(Engine& engine, const TinyPair& pair, const GenerateOptions& options,
                  const std::string& what) {

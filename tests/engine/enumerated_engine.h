@@ -36,6 +36,9 @@ struct Program {
   SamplingParams sampling{1.0};
   /// Whether a token may follow these; null: all may.
   std::function<bool(const TokenPath&, TokenId)> allows = {};
+  std::vector<TokenBias> bias = {};
+  /// The new tokens of the text that these end with, which penalties count; null: none.
+  std::function<std::vector<TokenId>(const TokenPath&)> fresh = {};
 };
 
 /// By which rule an engine is to judge, over decisions by an enumeration.
@@ -99,7 +102,14 @@ class EnumeratedEngine {
           allowed[token] = -std::numeric_limits<float>::infinity();
         }
       }
-      const auto row = naive_process(allowed, program.sampling, seen);
+      for (const TokenBias& of : program.bias) {
+        allowed[static_cast<std::size_t>(of.token)] += of.bias;
+      }
+      std::vector<std::int32_t> fresh(allowed.size());
+      if (program.fresh) {
+        for (const TokenId token : program.fresh(path)) ++fresh[static_cast<std::size_t>(token)];
+      }
+      const auto row = naive_process(allowed, program.sampling, seen, nullptr, fresh);
       return std::vector<float>(row.begin(), row.end());
     });
     LawError error = compare_exactly(written, rows);

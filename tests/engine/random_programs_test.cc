@@ -527,7 +527,7 @@ class CountsOfShortPaths final : public Verifier {
         while (tree_.depth[static_cast<std::size_t>(last)] > rule_.counted_)
           last = tree_.parent[static_cast<std::size_t>(last)];
         TokenCounts& counts = rows_.state().counts;
-        const PathCounts path(counts, tree_, last);
+        const PathCounts path(rows_.state(), rows_.params(), tree_, last);
         process_logits(rows_.logits(node), rows_.params(), &counts, scratch_, probs_);
         return probs_;
       }

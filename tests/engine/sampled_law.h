@@ -38,10 +38,17 @@ inline std::vector<double> exact_law(const std::filesystem::path& target, const 
   const SamplingParams& params = o.sampling;
   const auto next = [&](const std::vector<TokenId>& text) {
     const auto logits = model.logits(text).back();
-    const std::vector<float> row(logits.begin(), logits.end());
+    std::vector<float> row(logits.begin(), logits.end());
+    for (const auto& [token, added] : o.logit_bias) {
+      row[static_cast<std::size_t>(token)] += static_cast<float>(added);
+    }
     std::vector<bool> seen(law_vocab, false);
+    std::vector<std::int32_t> fresh(law_vocab, 0);
     for (const TokenId t : text) seen[static_cast<std::size_t>(t)] = true;
-    return naive_process(row, params, seen);
+    for (const TokenId t : std::span(text).subspan(begin.size())) {
+      ++fresh[static_cast<std::size_t>(t)];
+    }
+    return naive_process(row, params, seen, nullptr, fresh);
   };
   std::vector<double> law;
   std::vector<TokenId> text = begin;

@@ -143,6 +143,12 @@ TEST_F(TreePolicies, RepeatThePlainText) {
           options.sampling.temperature = temperature;
           options.acceptance = temperature > 0.0 ? Acceptance::coupled : Acceptance::rejection;
           options.sampling.repetition_penalty = penalty;
+          const bool terms = penalty != 1.0;  // of single tokens
+          options.sampling.presence_penalty = terms ? 0.4 : 0.0;
+          options.sampling.frequency_penalty = terms ? 0.3 : 0.0;
+          options.logit_bias.clear();
+          if (terms) options.logit_bias = {{9, -3.0}, {5, 2.0}};
+          options.min_new_tokens = terms ? 10 : 0;
           options.sampling.top_k = top_k;
           options.sampling.top_p = top_k > 0 ? 0.9 : 1.0;
           const auto fast = engine.generate(prompt, options);

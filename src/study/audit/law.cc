@@ -99,8 +99,7 @@ PlainPass plain_pass(Engine& engine, std::span<const TokenId> text,
     const auto probability = view.target.distribution(0);
     pass.probability.assign(probability.begin(), probability.end());
     // At temperature 1, so that gaps are gaps of logits.
-    const auto unfiltered =
-        view.target.distribution_at(0, {1.0, 0, 1.0, 0.0, view.target_params.repetition_penalty});
+    const auto unfiltered = view.target.distribution_at(0, view.target_params.unfiltered());
     pass.logprob.reserve(unfiltered.size());
     for (const float p : unfiltered) pass.logprob.push_back(std::log(static_cast<double>(p)));
   });
