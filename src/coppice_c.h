@@ -240,7 +240,7 @@ typedef struct coppice_generate_options {
   size_t bias_count;
   const coppice_constraint* constraint; /* NULL: any text */
   const char* acceptance;               /* "auto", "rejection", "coupled" */
-  const char* lookup;                   /* "none", "text", "engine" */
+  const char* lookup;                   /* "auto", "none", "text", "engine" */
   const double* draft_temperature;      /* NULL: as coppice.h says */
 
   /* How the draft's trees grow (speculation.h): "dyspec", "dyspec-threshold", "chain",
@@ -338,11 +338,13 @@ typedef struct coppice_used {
   double presence_penalty, frequency_penalty;
   int32_t min_new_tokens, biased_tokens;
   uint64_t seed;
-  int32_t tree_size; /* 0: chosen from costs */
+  int32_t tree_size;   /* 0: chosen from costs */
+  int32_t constrained; /* flag: its constraint's forced tokens count as looked up */
   int32_t target_layers, target_layers_resident;
   int32_t draft_layers, draft_layers_resident;
-  int32_t reserved;
   uint64_t target_streamed_bytes, draft_streamed_bytes;
+  const char* target_streamed_from; /* "host memory", "file", "memory", or "" */
+  const char* draft_streamed_from;
 } coppice_used;
 
 /* One text (Generation of coppice.h). */
@@ -509,6 +511,9 @@ typedef struct coppice_tree {
   const double* target_prob;
   const uint8_t* accepted;  /* flags */
   const uint8_t* looked_up; /* flags */
+  const uint8_t* forced;    /* flags: looked up, as the constraint's text goes on so */
+  const int32_t* state;     /* the constraint's, behind the token; below 0: none */
+  const int32_t* allowed;   /* tokens that it lets follow; below 0: there is no constraint */
   int64_t draft_passes;
   int32_t bonus; /* the token after the last accepted one */
   int32_t reserved;

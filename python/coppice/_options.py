@@ -76,5 +76,5 @@ class GenerateOptions(TypedDict, total=False):
     plain_values: bool
     sampled_children: bool
     draft_temperature: Optional[float]
-    lookup: Literal["none", "text", "engine"]
+    lookup: Literal["auto", "none", "text", "engine"]
     use_draft: bool

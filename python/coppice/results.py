@@ -90,6 +90,7 @@ class LayerPlacement:
     layers: int  #: 0: there is no such model
     resident: int  #: layers that stay on the device
     streamed_bytes: int  #: of the others, which every pass copies to the device
+    streamed_from: str  #: ``host memory``, ``file`` or ``memory``; empty: there are none
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Used:
     policy: str
     tree_size: int  #: draft tokens of a step; 0: chosen from costs
     lookup: str
+    constrained: bool  #: its constraint's forced tokens count as looked up
     planned_for: str
     acceptance: str
     temperature: float
@@ -162,6 +164,9 @@ class Tree:
     target_prob: np.ndarray  #: T(token | path), processed
     accepted: np.ndarray  #: bool
     looked_up: np.ndarray  #: bool
+    forced: np.ndarray  #: bool: looked up, as the constraint's text goes on so
+    state: np.ndarray  #: int32, the constraint's behind the token; below 0: none
+    allowed: np.ndarray  #: int32, tokens that it lets follow; below 0: there is no constraint
     bonus: int  #: the token after the last accepted one
     draft_passes: int
     acceptance: str  #: the rule that judged it

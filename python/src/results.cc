@@ -44,11 +44,13 @@ nb::dict dict_of(const coppice_statistics& of) {
   return dict;
 }
 
-nb::dict layers_of(std::int32_t layers, std::int32_t resident, std::uint64_t streamed_bytes) {
+nb::dict layers_of(std::int32_t layers, std::int32_t resident, std::uint64_t streamed_bytes,
+                   const char* streamed_from) {
   nb::dict dict;
   dict["layers"] = layers;
   dict["resident"] = resident;
   dict["streamed_bytes"] = streamed_bytes;
+  dict["streamed_from"] = streamed_from;
   return dict;
 }
 
@@ -57,6 +59,7 @@ nb::dict dict_of(const coppice_used& of) {
   dict["policy"] = of.policy;
   dict["tree_size"] = of.tree_size;
   dict["lookup"] = of.lookup;
+  dict["constrained"] = of.constrained != 0;
   dict["planned_for"] = of.planned_for;
   dict["acceptance"] = of.acceptance;
   dict["temperature"] = of.temperature;
@@ -71,10 +74,10 @@ nb::dict dict_of(const coppice_used& of) {
   dict["kv_dtype"] = of.kv_dtype;
   dict["target_weights"] = of.target_weights;
   dict["draft_weights"] = of.draft_weights;
-  dict["target_layers"] =
-      layers_of(of.target_layers, of.target_layers_resident, of.target_streamed_bytes);
-  dict["draft_layers"] =
-      layers_of(of.draft_layers, of.draft_layers_resident, of.draft_streamed_bytes);
+  dict["target_layers"] = layers_of(of.target_layers, of.target_layers_resident,
+                                    of.target_streamed_bytes, of.target_streamed_from);
+  dict["draft_layers"] = layers_of(of.draft_layers, of.draft_layers_resident,
+                                   of.draft_streamed_bytes, of.draft_streamed_from);
   return dict;
 }
 
@@ -182,6 +185,9 @@ nb::dict dict_of(const coppice_tree& of) {
   dict["target_prob"] = column<double>(of.target_prob, of.count);
   dict["accepted"] = column<bool>(of.accepted, of.count);
   dict["looked_up"] = column<bool>(of.looked_up, of.count);
+  dict["forced"] = column<bool>(of.forced, of.count);
+  dict["state"] = column<std::int32_t>(of.state, of.count);
+  dict["allowed"] = column<std::int32_t>(of.allowed, of.count);
   dict["bonus"] = of.bonus;
   dict["draft_passes"] = of.draft_passes;
   dict["acceptance"] = of.acceptance;

@@ -54,13 +54,15 @@ coppice_used view_of(const Used& of) {
           .biased_tokens = of.biased_tokens,
           .seed = of.seed,
           .tree_size = of.tree_size,
+          .constrained = of.constrained,
           .target_layers = of.target_layers.layers,
           .target_layers_resident = of.target_layers.resident,
           .draft_layers = of.draft_layers.layers,
           .draft_layers_resident = of.draft_layers.resident,
-          .reserved = 0,
           .target_streamed_bytes = of.target_layers.streamed_bytes,
-          .draft_streamed_bytes = of.draft_layers.streamed_bytes};
+          .draft_streamed_bytes = of.draft_layers.streamed_bytes,
+          .target_streamed_from = of.target_layers.streamed_from.c_str(),
+          .draft_streamed_from = of.draft_layers.streamed_from.c_str()};
 }
 
 }  // namespace

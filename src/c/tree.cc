@@ -14,9 +14,9 @@ namespace {
 
 // The view, and what it points to.
 struct StoredTree : coppice_tree {
-  std::vector<std::int32_t> tokens, parents, depths, ranks;
+  std::vector<std::int32_t> tokens, parents, depths, ranks, states, counts_allowed;
   std::vector<double> draft_probs, path_probs, values, target_probs;
-  std::vector<std::uint8_t> accepted_flags, looked_up_flags;
+  std::vector<std::uint8_t> accepted_flags, looked_up_flags, forced_flags;
 
   explicit StoredTree(const JudgedTree& of) : coppice_tree{} {
     for (const TreeNode& node : of.nodes) {
@@ -30,6 +30,9 @@ struct StoredTree : coppice_tree {
       target_probs.push_back(node.target_prob);
       accepted_flags.push_back(node.accepted);
       looked_up_flags.push_back(node.looked_up);
+      forced_flags.push_back(node.forced);
+      states.push_back(node.state);
+      counts_allowed.push_back(node.allowed);
     }
     count = of.nodes.size();
     token = tokens.data();
@@ -42,6 +45,9 @@ struct StoredTree : coppice_tree {
     target_prob = target_probs.data();
     accepted = accepted_flags.data();
     looked_up = looked_up_flags.data();
+    forced = forced_flags.data();
+    state = states.data();
+    allowed = counts_allowed.data();
     draft_passes = of.draft_passes;
     bonus = of.bonus;
     acceptance = name_of(of.acceptance);
