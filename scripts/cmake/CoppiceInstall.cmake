@@ -11,7 +11,7 @@ endif()
 
 install(TARGETS ${installed} EXPORT coppiceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES src/chat.h src/coppice.h src/custom_policy.h src/speculation.h
+install(FILES src/chat.h src/coppice.h src/coppice_c.h src/custom_policy.h src/speculation.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coppice)
 install(FILES src/base/api.h src/base/error_type.h src/base/rank_path.h
   src/base/sampling_params.h src/base/token_id.h

@@ -9,28 +9,12 @@
 
 #include "base/error.h"
 #include "coppice.h"
+#include "engine/option_names.h"
 #include "engine/policy_options.h"
 
 namespace coppice::cli {
 
 namespace po = boost::program_options;
-
-/// What --acceptance may name.
-inline constexpr std::array all_acceptances = {Acceptance::rejection, Acceptance::coupled};
-/// The same of commands that write texts.
-inline constexpr std::array acceptances_and_auto = {Acceptance::automatic, Acceptance::rejection,
-                                                    Acceptance::coupled};
-
-inline constexpr std::array all_devices = {DeviceKind::automatic, DeviceKind::cpu,
-                                           DeviceKind::cuda};
-inline constexpr std::array all_lookups = {Lookup::automatic, Lookup::none, Lookup::text,
-                                           Lookup::engine};
-inline constexpr std::array all_kv_dtypes = {KvDtype::automatic, KvDtype::f32, KvDtype::bf16,
-                                             KvDtype::f16};
-inline constexpr std::array all_weight_roundings = {
-    WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k, WeightRounding::q4_k,
-    WeightRounding::q4_0, WeightRounding::fp8,  WeightRounding::int4};
-inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
 
 /// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's
 /// path.

@@ -34,6 +34,10 @@ function(build_examples)
         ${stories}/draft "Once upon a time")
     expect("tokens per target pass by policy sure-chain")
   endforeach()
+  run(${CMAKE_COMMAND} -E env ${ARGN} ${SCRATCH}/example/c_example ${stories}/target
+      ${stories}/draft "Once upon a time")
+  expect("-- 32 tokens, [1-9][.0-9]* per target pass by dyspec")
+  expect("sample 1: \"(sea|land)\"")
   run(${CMAKE_COMMAND} -E env ${ARGN} ${SCRATCH}/example/many_texts ${stories}/target
       ${stories}/draft "Once upon a time")
   expect("request 2 has ended")

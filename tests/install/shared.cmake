@@ -44,12 +44,23 @@ set(functions
   Sequence::Sequence Sequence::~Sequence Sequence::operator= Sequence::generate Sequence::tokens Sequence::rewind
   Sequence::fork Engine::prefix Engine::cache Engine::drop_cache Prefix::Prefix Prefix::~Prefix
   Prefix::operator= Prefix::begin Prefix::tokens)
+# The functions of coppice_c.h.
+file(READ ${SOURCE}/src/coppice_c.h header)
+string(REGEX MATCHALL "\nCOPPICE_C_API [^(]*\\(" declared "${header}")
+foreach(declaration IN LISTS declared)
+  string(REGEX MATCH "coppice_[a-z_]+\\($" name "${declaration}")
+  string(REGEX REPLACE "\\($" "@@COPPICE_C_1" name "${name}")
+  list(APPEND functions ${name})
+endforeach()
 run(${NM} -D -C --defined-only ${library})
 string(REGEX MATCHALL "[^\n]+" lines "${output}")
 set(seen "")
 foreach(line IN LISTS lines)
   string(REGEX REPLACE "^[0-9a-f]+ [A-Za-z] " "" name "${line}")
-  if(name MATCHES "^(typeinfo|typeinfo name|vtable) for coppice::(Error|GrowingTree|CustomPolicy)$")
+  if(name MATCHES "^COPPICE_(C_1|CXX)$")  # the versions themselves
+    continue()
+  endif()
+  if(name MATCHES "^(typeinfo|typeinfo name|vtable) for coppice::(Error|GrowingTree|CustomPolicy)@@")
     continue()
   endif()
   string(REGEX REPLACE "(\\[abi:[a-z0-9]+\\])?\\(.*$" "" name "${name}")
