@@ -74,8 +74,10 @@ void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::i
       ++certain;
       return;
     }
+    // Nor do those behind it: the draft draws them without what is usually its first choice, too.
+    if (certain > 0) return;
     const auto mass = static_cast<double>(tree.belief[n]);
-    observe(tree.rank[n] - certain, tree.depth[n], left > mass ? mass / left : 1.0, accepted,
+    observe(tree.rank[n], tree.depth[n], left > mass ? mass / left : 1.0, accepted,
             static_cast<double>(tree.uniform[n]));
     left = std::max(0.0, left - mass);
   });

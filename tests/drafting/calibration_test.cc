@@ -113,6 +113,28 @@ TEST(Calibration, LearnsFromNumbers) {
   EXPECT_LT(calibration.child(0, 0.4, 0.9), calibration.child(0, 0.4, 0.3));
 }
 
+// A proposed child says nothing of those that are drawn, nor do those that are drawn behind it, once
+// it is refused: they are what the draft would mostly have drawn second.
+TEST(Calibration, LearnsNothingBehindAProposedChild) {
+  TokenTree tree;
+  tree.reset(0);
+  tree.add(0, 10, 0, 0.5f, 1.0);
+  tree.add_certain(0, 11, 1, 0.4, 0.8f);
+  tree.add(0, 12, 2, 0.125f, 0.25);
+  tree.add_certain(2, 13, 0, 0.4, 0.8f);
+  tree.add(2, 14, 1, 0.25f, 0.1);
+  AcceptanceCalibration recorded, expected;
+  recorded.record(tree, std::vector<std::int32_t>{2});
+  expected.observe(0, 1, 0.5, false);
+  expected.update();
+  for (const std::int32_t rank : all_ranks) {
+    for (const std::int32_t depth : all_depths) {
+      EXPECT_EQ(recorded.position(rank, depth), expected.position(rank, depth));
+    }
+    EXPECT_EQ(recorded.child(rank, 0.3), expected.child(rank, 0.3));
+  }
+}
+
 TEST(Calibration, RecordsWhatWasJudged) {
   // The second of the root's children 1, 2, 3 was accepted; of its children 4, 5 none. Node 6,
   // under node 1, was not reached.
