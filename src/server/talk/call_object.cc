@@ -49,12 +49,14 @@ CallObject::Status CallObject::feed(char c, bool takes_others) {
 }
 
 bool CallObject::end_key(bool takes_others) {
+  const bool needs_name = !takes_others && name_.empty();
   std::string key;
   if (!text_of(std::exchange(key_, {}), key)) key.clear();
   if (key == "name") {
     member_ = Member::name;
     return name_.empty();
   }
+  if (needs_name) return false;
   if (key == "arguments" || key == "parameters") {
     member_ = Member::arguments;
     return !has_arguments_;

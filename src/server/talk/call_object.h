@@ -15,7 +15,7 @@ class CallObject {
   enum class Status : std::uint8_t { more, done, failed };
 
   /// Takes one byte, the first of which opens the object. Fails where the text is no JSON or no
-  /// call. Other members are passed over if `takes_others`.
+  /// call. Other members are passed over if `takes_others`; otherwise the name must come first.
   Status feed(char c, bool takes_others);
 
   /// The name is known and the arguments have begun, so that nothing but an error keeps it from

@@ -17,7 +17,8 @@ std::string plain_text(const Place& content) {
   for (std::size_t i = 0; i < content.require_list().size(); ++i) {
     const Place block = content.at(i).require_object();
     const std::string& type = block.at("type").text();
-    if (type != "text") block.refuse("content of type \"" + type + "\" is not supported; send text");
+    if (type != "text")
+      block.refuse("content of type \"" + type + "\" is not supported; send text");
     join(all, block.at("text").text());
   }
   return all;
@@ -119,7 +120,8 @@ void read_tool_choice(const Place& choice, Json& chat) {
   choice.require_members({"type", "name", "disable_parallel_tool_use"});
   const std::string& type = choice.at("type").word({"auto", "any", "tool", "none"});
   if (type == "tool") {
-    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice.at("name").text()}}}};
+    chat["tool_choice"] = {{"type", "function"},
+                           {"function", {{"name", choice.at("name").text()}}}};
   } else {
     chat["tool_choice"] = type == "any" ? "required" : type;
   }
@@ -182,8 +184,10 @@ Json chat_request_of_messages(const Json& json, bool counts) {
   if (request.has("tools")) chat["tools"] = chat_tools(request.at("tools"));
   if (request.has("tool_choice")) read_tool_choice(request.at("tool_choice"), chat);
   if (request.has("thinking")) {
-    const std::string& type =
-        request.at("thinking").require_object().at("type").word({"enabled", "disabled", "adaptive"});
+    const std::string& type = request.at("thinking")
+                                  .require_object()
+                                  .at("type")
+                                  .word({"enabled", "disabled", "adaptive"});
     if (type != "adaptive") {
       chat["chat_template_kwargs"] = {{"enable_thinking", type == "enabled"}};
     }
@@ -226,14 +230,10 @@ void MessagesStream::send(const char* name, Json data) {
 
 void MessagesStream::begin(const Json& chunk) {
   is_begun_ = true;
-  message_ = {{"id", renamed_id(chunk, "msg_")},
-              {"type", "message"},
-              {"role", "assistant"},
-              {"model", chunk.value("model", "")},
-              {"content", Json::array()},
-              {"stop_reason", nullptr},
-              {"stop_sequence", nullptr},
-              {"usage", usage_of(0, 0, 0)}};
+  message_ = {
+      {"id", renamed_id(chunk, "msg_")},   {"type", "message"},         {"role", "assistant"},
+      {"model", chunk.value("model", "")}, {"content", Json::array()},  {"stop_reason", nullptr},
+      {"stop_sequence", nullptr},          {"usage", usage_of(0, 0, 0)}};
   if (chunk.contains("usage")) read_usage(chunk["usage"]);
   send("message_start", {{"message", message_}});
 }
@@ -252,8 +252,7 @@ void MessagesStream::read_usage(const Json& usage) {
 void MessagesStream::open_block(Json block) {
   close_block();
   is_open_ = true;
-  send("content_block_start",
-       {{"index", message_["content"].size()}, {"content_block", block}});
+  send("content_block_start", {{"index", message_["content"].size()}, {"content_block", block}});
   message_["content"].push_back(std::move(block));
 }
 
@@ -285,8 +284,9 @@ void MessagesStream::add_text(const char* type, const char* member, const std::s
   }
   Json& block = message_["content"].back();
   block[member].get_ref<std::string&>() += text;
-  send("content_block_delta", {{"index", message_["content"].size() - 1},
-                               {"delta", {{"type", std::string(type) + "_delta"}, {member, text}}}});
+  send("content_block_delta",
+       {{"index", message_["content"].size() - 1},
+        {"delta", {{"type", std::string(type) + "_delta"}, {member, text}}}});
 }
 
 void MessagesStream::add_call(const Json& call) {
@@ -302,9 +302,8 @@ void MessagesStream::add_call(const Json& call) {
   const std::string text = function.value("arguments", "");
   if (text.empty()) return;
   arguments_ += text;
-  send("content_block_delta",
-       {{"index", message_["content"].size() - 1},
-        {"delta", {{"type", "input_json_delta"}, {"partial_json", text}}}});
+  send("content_block_delta", {{"index", message_["content"].size() - 1},
+                               {"delta", {{"type", "input_json_delta"}, {"partial_json", text}}}});
 }
 
 std::vector<NamedEvent> MessagesStream::feed(const Json& chunk) {
@@ -349,10 +348,10 @@ std::vector<NamedEvent> MessagesStream::finish() {
   if (is_over_ || !is_begun_) return {};
   is_over_ = true;
   close_block();
-  send("message_delta", {{"delta",
-                          {{"stop_reason", message_["stop_reason"]},
-                           {"stop_sequence", message_["stop_sequence"]}}},
-                         {"usage", message_["usage"]}});
+  send("message_delta",
+       {{"delta",
+         {{"stop_reason", message_["stop_reason"]}, {"stop_sequence", message_["stop_sequence"]}}},
+        {"usage", message_["usage"]}});
   send("message_stop", Json::object());
   return std::exchange(out_, {});
 }

@@ -160,10 +160,17 @@ class Parser {
     } else if (c == 'x' || c == 'u' || c == 'U') {
       std::uint32_t number = 0;
       if (!hex(c == 'x' ? 2 : c == 'u' ? 4 : 8, number)) return false;
+      // JSON spells other characters in two halves.
+      if (number >= 0xd800 && number < 0xdc00 && left_.starts_with("\\u")) {
+        left_.remove_prefix(2);
+        std::uint32_t low = 0;
+        if (!hex(4, low) || low < 0xdc00 || low >= 0xe000) return false;
+        number = 0x10000 + ((number - 0xd800) << 10) + (low - 0xdc00);
+      }
       if (number > 0x10ffff || (number >= 0xd800 && number < 0xe000)) return false;
       append_utf8(text, number);
     } else if (c != '\n') {  // a line that goes on
-      if (c != '\\' && c != '\'' && c != '"') text.push_back('\\');
+      if (c != '\\' && c != '\'' && c != '"' && c != '/') text.push_back('\\');
       text.push_back(c);
     }
     return true;

@@ -137,7 +137,8 @@ std::set<std::string> read_tool_choice(const Place& choice, Json& chat) {
   }
   const std::string& type = choice.require_object().at("type").word({"function", "allowed_tools"});
   if (type == "function") {
-    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice.at("name").text()}}}};
+    chat["tool_choice"] = {{"type", "function"},
+                           {"function", {{"name", choice.at("name").text()}}}};
     return allowed;
   }
   chat["tool_choice"] = choice.at("mode").word({"auto", "required"});
@@ -175,8 +176,8 @@ void read_logprobs(const Place& request, Json& chat) {
   if (request.has("include")) {
     const Place include = request.at("include");
     for (std::size_t i = 0; i < include.require_list().size(); ++i) {
-      const std::string& what = include.at(i).word(
-          {"message.output_text.logprobs", "reasoning.encrypted_content"});
+      const std::string& what =
+          include.at(i).word({"message.output_text.logprobs", "reasoning.encrypted_content"});
       asked = asked || what == "message.output_text.logprobs";
     }
   }
@@ -190,14 +191,39 @@ void read_logprobs(const Place& request, Json& chat) {
 
 Json chat_request_of_responses(const Json& json) {
   const Place request(json);
-  request.require_members({"model", "input", "instructions", "tools", "tool_choice",
-                           "parallel_tool_calls", "max_output_tokens", "temperature", "top_p",
-                           "top_logprobs", "include", "text", "reasoning", "stream",
-                           "stream_options", "store", "previous_response_id", "conversation",
-                           "background", "prompt", "truncation", "metadata", "user",
-                           "safety_identifier", "prompt_cache_key", "prompt_cache_options",
-                           "prompt_cache_retention", "service_tier", "max_tool_calls", "seed",
-                           "top_k", "min_p", "speculation"});
+  request.require_members({"model",
+                           "input",
+                           "instructions",
+                           "tools",
+                           "tool_choice",
+                           "parallel_tool_calls",
+                           "max_output_tokens",
+                           "temperature",
+                           "top_p",
+                           "top_logprobs",
+                           "include",
+                           "text",
+                           "reasoning",
+                           "stream",
+                           "stream_options",
+                           "store",
+                           "previous_response_id",
+                           "conversation",
+                           "background",
+                           "prompt",
+                           "truncation",
+                           "metadata",
+                           "user",
+                           "safety_identifier",
+                           "prompt_cache_key",
+                           "prompt_cache_options",
+                           "prompt_cache_retention",
+                           "service_tier",
+                           "max_tool_calls",
+                           "seed",
+                           "top_k",
+                           "min_p",
+                           "speculation"});
   refuse_what_is_kept(request);
   Json chat = Json::object();
   ChatMessages messages;
@@ -350,7 +376,8 @@ void ResponsesStream::close_item(bool is_last) {
     done["text"] = part["text"];
     const bool is_message = item["type"] == "message";
     if (is_message) done["logprobs"] = part["logprobs"];
-    send(is_message ? "response.output_text.done" : "response.reasoning_text.done", std::move(done));
+    send(is_message ? "response.output_text.done" : "response.reasoning_text.done",
+         std::move(done));
     Json part_done = place(true);
     part_done["part"] = part;
     send("response.content_part.done", std::move(part_done));
