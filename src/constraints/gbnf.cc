@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "constraints/code_points.h"
 #include "constraints/regex_syntax.h"
+#include "constraints/schema.h"
+#include "constraints/vocabulary.h"
 #include "models/tokenizer/code_points.h"
 
 namespace coppice::constraints {
@@ -124,10 +126,12 @@ class GbnfParser {
         if (!take(")")) refuse("a parenthesis that is not closed; write \")\"");
       } else if (take(".")) {
         one = utf8(x_, CodePoints::all());
+      } else if (take("%")) {
+        one = special(depth);
       } else if (!left_.empty() && is_name(left_.front())) {
         one = x_.rule(number_of(name()));
       } else if (!left_.empty() && (left_.front() == '<' || left_.front() == '!')) {
-        refuse("tokens in a grammar are not supported; write the text that they spell");
+        refuse("llama.cpp's tokens are not supported; write %token(\"the text\")");
       } else {
         return x_.sequence(parts);
       }
@@ -135,6 +139,44 @@ class GbnfParser {
       parts.push_back(repeated(one));
       skip(depth > 0);
     }
+  }
+
+  // What GBNF has no form for.
+  Expr special(int depth) {
+    if (take("json")) {
+      skip(true);
+      return compile_schema(x_, schema(), JsonSpace::some);
+    }
+    const bool is_token = take("token"), is_not = !is_token && take("not");
+    skip(true);
+    if ((!is_token && !is_not) || !take("(")) {
+      refuse("after %, json, token( or not( is expected; correct it");
+    }
+    skip(true);
+    const Expr part = alternatives(depth + 1);
+    skip(true);
+    if (!take(")")) refuse("a parenthesis that is not closed; write \")\"");
+    if (is_token) return x_.either({part, x_.concat(x_.text({&added_token_mark, 1}), part)});
+    if (!x_.regular(part)) refuse("%not(...) of a rule is not supported; write its text inside");
+    const Expr characters = x_.repeat(utf8(x_, CodePoints::all()), 0, no_limit);
+    return x_.both({characters, x_.complement(part)});
+  }
+
+  // An object with all that it holds.
+  std::string_view schema() {
+    const std::string_view all = left_;
+    int open = 0;
+    bool in_text = false;
+    while (!left_.empty()) {
+      const char c = left_.front();
+      if (open == 0 && c != '{') break;
+      const bool is_escape = in_text && c == '\\';
+      if (c == '"') in_text = !in_text;
+      if (!in_text && (c == '{' || c == '}')) open += c == '{' ? 1 : -1;
+      left_.remove_prefix(is_escape ? std::min<std::size_t>(2, left_.size()) : 1);
+      if (open == 0) return all.substr(0, all.size() - left_.size());
+    }
+    refuse("%json is followed by no schema in braces; write one");
   }
 
   Expr repeated(Expr one) {

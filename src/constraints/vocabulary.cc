@@ -20,7 +20,13 @@ std::vector<std::string> text_of_pieces(const Tokenizer& tokenizer) {
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto token = static_cast<TokenId>(i);
     const std::string_view added = tokenizer.added_text(token);
-    if (added.find_first_not_of(" \t\r\n") == added.npos) bytes[i] = tokenizer.bytes_of(token);
+    if (added.find_first_not_of(" \t\r\n") != added.npos) {
+      bytes[i] = added_token_mark;
+      bytes[i] += added;
+      continue;
+    }
+    bytes[i] = tokenizer.bytes_of(token);
+    if (bytes[i].find(added_token_mark) != std::string::npos) bytes[i].clear();
   }
   return bytes;
 }
@@ -96,7 +102,7 @@ void Vocabulary::make_trie() {
   has_all_bytes_ = true;
   for (int byte = 0; byte < 256; ++byte) {
     const char one = static_cast<char>(byte);
-    has_all_bytes_ = has_all_bytes_ && has({&one, 1});
+    has_all_bytes_ = has_all_bytes_ && (one == added_token_mark || has({&one, 1}));
   }
 }
 
@@ -158,15 +164,26 @@ bool Vocabulary::has_longer(std::string_view bytes) const {
   return node != 0 && nodes_[node].end > node + 1;
 }
 
+bool Vocabulary::take_longest(std::string_view& bytes, std::vector<TokenId>& spelt) const {
+  std::size_t length = std::min(bytes.size(), deepest_);
+  while (length > 0 && !has(bytes.substr(0, length))) --length;
+  if (length == 0) return false;
+  spelt.push_back(tokens_[nodes_[find(bytes.substr(0, length))].first_token]);
+  bytes.remove_prefix(length);
+  return true;
+}
+
 std::vector<TokenId> Vocabulary::spell(std::string_view bytes) const {
-  if (spell_) return spell_(bytes);
   std::vector<TokenId> spelt;
   while (!bytes.empty()) {
-    std::size_t length = std::min(bytes.size(), deepest_);
-    while (length > 0 && !has(bytes.substr(0, length))) --length;
-    if (length == 0) break;
-    spelt.push_back(tokens_[nodes_[find(bytes.substr(0, length))].first_token]);
-    bytes.remove_prefix(length);
+    const std::size_t text = std::min(bytes.find(added_token_mark), bytes.size());
+    if (spell_ && text > 0) {
+      const std::vector<TokenId> some = spell_(bytes.substr(0, text));
+      spelt.insert(spelt.end(), some.begin(), some.end());
+      bytes.remove_prefix(text);
+    } else if (!take_longest(bytes, spelt)) {
+      break;
+    }
   }
   return spelt;
 }

@@ -17,6 +17,10 @@ class Tokenizer;
 
 namespace coppice::constraints {
 
+/// The byte that stands before an added token's text in its bytes. No UTF-8 has it, so that no text
+/// spells the token, and a constraint can ask for it alone (%token in gbnf.h).
+inline constexpr char added_token_mark = '\xff';
+
 /// Immutable; made once for each tokenizer and shared between constraints and threads.
 class Vocabulary {
  public:
@@ -24,7 +28,8 @@ class Vocabulary {
   /// in `ends` end a text, and match none either.
   Vocabulary(std::span<const std::string> bytes, std::span<const TokenId> ends);
   /// A tokenizer's pieces. Tokens that were added to its vocabulary match no text, whatever they
-  /// spell, unless they are only white space. The tokenizer must outlive the vocabulary.
+  /// spell, unless they are only white space: their bytes begin with added_token_mark. The
+  /// tokenizer must outlive the vocabulary.
   Vocabulary(const Tokenizer& tokenizer, std::span<const TokenId> ends);
 
   std::int32_t size() const { return static_cast<std::int32_t>(bytes_.size()); }
@@ -34,12 +39,13 @@ class Vocabulary {
   std::string_view bytes(TokenId token) const { return bytes_[static_cast<std::size_t>(token)]; }
   bool is_end(TokenId token) const;
   std::span<const TokenId> ends() const { return ends_; }
-  /// Bytes in tokens, as the tokenizer spells them behind other text; without a tokenizer, by the
-  /// longest token at each place. May lack a rest that no token spells.
+  /// Bytes in tokens, as the tokenizer spells them behind other text; added tokens, and all bytes
+  /// without a tokenizer, by the longest token at each place. May lack a rest that no token spells.
   std::vector<TokenId> spell(std::string_view bytes) const;
   /// Whether some token has more bytes than `bytes` and begins with them.
   bool has_longer(std::string_view bytes) const;
-  /// Whether each byte is a token of its own, so that whatever has begun can be ended.
+  /// Whether each byte that UTF-8 may have is a token of its own, so that whatever has begun can be
+  /// ended.
   bool has_all_bytes() const { return has_all_bytes_; }
   /// Whether a token spells exactly these bytes.
   bool has(std::string_view bytes) const;
@@ -74,6 +80,8 @@ class Vocabulary {
   void find_plain_tokens();
   /// The node that spells the bytes; 0 if there is none.
   std::uint32_t find(std::string_view bytes) const;
+  /// Takes the longest token off the front; false if there is none.
+  bool take_longest(std::string_view& bytes, std::vector<TokenId>& spelt) const;
 
   std::vector<std::string> bytes_;
   std::vector<TokenId> ends_;

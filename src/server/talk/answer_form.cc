@@ -1,0 +1,36 @@
+#include "server/talk/answer_form.h"
+
+namespace coppice::server {
+
+AnswerForm answer_form(std::string_view template_source) {
+  const auto has = [&](std::string_view text) {
+    return template_source.find(text) != std::string_view::npos;
+  };
+  AnswerForm form;
+  if (has("[TOOL_CALLS]")) {
+    form.tools = has("[ARGS]") ? ToolForm::mistral_args : ToolForm::mistral_list;
+  } else if (has("<tool_call>")) {
+    // Some families put XML of their own between the same tags.
+    const bool is_json = has("arguments") && !has("<function=") && !has("<arg_key>");
+    if (is_json) form.tools = ToolForm::hermes;
+  } else if (has("func_name1(")) {
+    form.tools = ToolForm::pythonic;
+  } else if (has("<|start_header_id|>") && has("\"parameters\": ")) {
+    form.tools = ToolForm::llama;
+  }
+  if (has("</think>")) {
+    form.reasoning = {"<think>", "</think>"};
+  } else if (has("[/THINK]")) {
+    form.reasoning = {"[THINK]", "[/THINK]"};
+  }
+  return form;
+}
+
+bool begins_with_reasoning(const AnswerForm& form, std::string_view prompt) {
+  if (form.reasoning.open.empty()) return false;
+  const std::size_t last = prompt.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos &&
+         prompt.substr(0, last + 1).ends_with(form.reasoning.open);
+}
+
+}  // namespace coppice::server
