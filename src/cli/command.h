@@ -18,6 +18,7 @@ int plan(const std::vector<std::string>& arguments);
 int quantise(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);
+int serve(const std::vector<std::string>& arguments);
 int study(const std::vector<std::string>& arguments);
 int tree(const std::vector<std::string>& arguments);
 int workload(const std::vector<std::string>& arguments);

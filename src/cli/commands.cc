@@ -24,8 +24,7 @@ std::string command_meant_by(const std::string& name) {
       {"bench", "'advise' or 'study'"},
       {"quantize", "'quantise'"},
       {"convert", "'quantise'"},
-      {"serve", "'generate --batch', as there is no server"},
-      {"server", "'generate --batch', as there is no server"}};
+      {"server", "'serve'"}};
   for (const auto& [other, ours] : others) {
     if (name == other) return ours;
   }
@@ -52,6 +51,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {"generate", "", "continue a text", generate},
       {"chat", "", "talk with a model", chat},
+      {"serve", "", "answer OpenAI's and Anthropic's APIs over HTTP", serve},
       {"tree", "", "draw one judged token tree", tree},
 #ifdef COPPICE_HAS_STUDIES
       {"study", "", "measure policies on prompts, side by side", study},

@@ -92,7 +92,7 @@ constexpr OtherNames table[] = {
      "coppice has no adapters; merge them into the weights"},
     {Meaning::none, "", "-mm --mmproj --image --audio", "coppice reads and writes text alone"},
     {Meaning::none, "", "--host --port --api-key",
-     "coppice has no server; generate --batch writes many texts side by side"},
+     "it is an option of coppice serve"},
     {Meaning::none, "", "--quantization",
      "weights are run as they are stored; --target-weights and --draft-weights round them as they "
      "are read, coppice quantise writes them in fewer bits"},

@@ -33,6 +33,38 @@ Generation decode(Engine::Impl& engine, SequenceState& state, const GenerateOpti
   return sequence.finish(request.planning_seconds + now_seconds() - start);
 }
 
+JudgedTree judged_tree(const TokenTree& tree, const Verdict& verdict, TargetRows& target) {
+  const std::vector<std::int32_t>& path = verdict.path;
+  JudgedTree judged;
+  judged.bonus = verdict.bonus;
+  for (std::size_t n = 0; n < tree.token.size(); ++n) {
+    TreeNode node;
+    node.token = tree.token[n];
+    node.parent = tree.parent[n];
+    node.depth = tree.depth[n];
+    node.rank = tree.rank[n];
+    node.draft_prob = static_cast<double>(tree.draft_prob[n]);
+    node.path_prob = tree.path_prob[n];
+    node.value = tree.value[n];
+    // Read from the parent's row.
+    if (n > 0) {
+      node.target_prob = static_cast<double>(
+          target.distribution(tree.parent[n])[static_cast<std::size_t>(tree.token[n])]);
+    }
+    node.accepted =
+        n == 0 || std::find(path.begin(), path.end(), static_cast<std::int32_t>(n)) != path.end();
+    node.looked_up = tree.is_certain(static_cast<std::int32_t>(n));
+    if (tree.rules != nullptr) {
+      const auto mask = tree.mask(static_cast<std::int32_t>(n));
+      node.state = tree.rule_state[n];
+      node.allowed = mask == nullptr ? 0 : mask->allowed;
+      node.forced = node.looked_up && is_forced(tree, tree.parent[n], node.token);
+    }
+    judged.nodes.push_back(node);
+  }
+  return judged;
+}
+
 JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
                             const GenerateOptions& options) {
   const SettledRequest request(engine, options);
@@ -63,37 +95,9 @@ JudgedTree judge_first_tree(Engine::Impl& engine, SequenceState& state,
     throw_failure("tree: too few KV slots for the tree; raise kv_tokens (--kv-tokens)");
   }
   if (sequence.failure) std::rethrow_exception(sequence.failure);
-  const TokenTree& tree = sequence.tree;
-  const std::vector<std::int32_t>& path = sequence.verdict.path;
-  JudgedTree judged;
+  JudgedTree judged = judged_tree(sequence.tree, sequence.verdict, step.target(0));
   judged.acceptance = request.options.acceptance;
-  judged.bonus = sequence.verdict.bonus;
   judged.draft_passes = sequence.account.draft_passes - passes_of_prompt;
-  for (std::size_t n = 0; n < tree.token.size(); ++n) {
-    TreeNode node;
-    node.token = tree.token[n];
-    node.parent = tree.parent[n];
-    node.depth = tree.depth[n];
-    node.rank = tree.rank[n];
-    node.draft_prob = static_cast<double>(tree.draft_prob[n]);
-    node.path_prob = tree.path_prob[n];
-    node.value = tree.value[n];
-    // Read from the parent's row.
-    if (n > 0) {
-      node.target_prob = static_cast<double>(
-          step.target(0).distribution(tree.parent[n])[static_cast<std::size_t>(tree.token[n])]);
-    }
-    node.accepted =
-        n == 0 || std::find(path.begin(), path.end(), static_cast<std::int32_t>(n)) != path.end();
-    node.looked_up = tree.is_certain(static_cast<std::int32_t>(n));
-    if (tree.rules != nullptr) {
-      const auto mask = tree.mask(static_cast<std::int32_t>(n));
-      node.state = tree.rule_state[n];
-      node.allowed = mask == nullptr ? 0 : mask->allowed;
-      node.forced = node.looked_up && is_forced(tree, tree.parent[n], node.token);
-    }
-    judged.nodes.push_back(node);
-  }
   return judged;
 }
 

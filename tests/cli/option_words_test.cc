@@ -172,7 +172,7 @@ TEST_F(OptionWords, NamesOfOtherProgramsAreTranslated) {
   const std::pair<const char*, const char*> absent[] = {
       {"--lora x", "coppice has no adapters"},
       {"--mmproj x", "text alone"},
-      {"--port 1", "coppice has no server"},
+      {"--port 1", "it is an option of coppice serve"},
       {"--quantization awq", "run as they are stored; --target-weights"},
       {"--rope-scaling yarn", "the model's config.json or GGUF file says it"},
       {"--chat-template-file x", "in its folder or GGUF file"},
