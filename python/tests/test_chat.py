@@ -43,7 +43,7 @@ def test_a_template_of_ones_own(engine):
     own = coppice.Chat.from_source(source, STORIES / "target")
     text = own.text([{"role": "user", "content": "é"}], values={"mood": "glad"})
     assert text.endswith("é|glad") and own.takes("mood")
-    assert own.tokens(engine, MESSAGES, values={"mood": ""})[0] == engine.tokenize("")[0]
+    assert own.tokens(engine, MESSAGES, values={"mood": ""})[0] == engine.tokenize("x")[0]
 
 
 def test_what_is_wrong_is_named(engine, chat, tmp_path):

@@ -6,6 +6,7 @@
 
 #include "base/stopwatch.h"
 #include "engine/check_speculation.h"
+#include "sizing/constants.h"
 
 namespace coppice {
 namespace {
@@ -17,11 +18,11 @@ bool sizes_itself(const Speculation& speculation, const TreePlan& plan) {
   return sized_by_costs(speculation) && plan.size == 0;
 }
 
-// Trees of given size stay those of the draft, as their papers have them: each proposal would take
-// a place from one of its children. Automatic sizes add one where it pays.
-Lookup settled_lookup(const GenerateOptions& options, const TreePlan& plan, bool drafts) {
-  if (options.lookup != Lookup::automatic) return options.lookup;
-  return drafts && sizes_itself(options.speculation, plan) ? Lookup::text : Lookup::none;
+// Proposals save draft passes. Where these cost next to nothing, the draft's own children are the
+// better guess.
+bool lookup_pays(const CostTable& costs) {
+  return costs.draft.seconds(1, 1) >=
+         SizingConstants::least_draft_beside_lookup * costs.target.seconds(1, 1);
 }
 
 bool values_positions(const Speculation& speculation) {
@@ -39,13 +40,16 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     const Stopwatch timing(planning_seconds);
     plan = plan_trees(options.speculation, engine.options.max_tree_size, engine.sequoia_trees);
   }
-  options.lookup = settled_lookup(options, plan, has_draft);
+  const bool open = options.lookup == Lookup::automatic;
+  if (open) options.lookup = Lookup::none;
   if (!has_draft && !proposes(options)) options.speculation = Plain{};
   if (sizes_itself(options.speculation, plan)) {
     costs = engine.find_costs(stop);
     // Without memory to measure in there is none to speculate in either.
     if (costs == nullptr) options.speculation = Plain{};
   }
+  // Trees of given size stay those of the draft: a proposal would take a child's place.
+  if (open && has_draft && costs != nullptr && lookup_pays(*costs)) options.lookup = Lookup::text;
   if (std::holds_alternative<Plain>(options.speculation)) options.lookup = Lookup::none;
   for (const auto& [token, added] : options.logit_bias) {
     if (added != 0.0) bias.push_back({token, static_cast<float>(added)});

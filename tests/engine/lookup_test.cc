@@ -280,10 +280,19 @@ TEST(Lookup, FixedSizesRepeatThemselves) {
   EXPECT_EQ(engine.generate(repetitive_prompt, options).tokens, first.tokens);
 }
 
+// A table of passes that cost so much, however many rows they have.
+CostTable flat_costs(double target, double draft) {
+  const auto passes = [](double seconds) {
+    return PassCosts(1, 512, {{1, seconds, seconds}, {128, 1.01 * seconds, 1.01 * seconds}});
+  };
+  return {"flat", passes(target), passes(draft)};
+}
+
 // Nobody has to ask for it where it pays, and it changes nothing elsewhere: trees of given size or
-// shape, and texts without a draft.
+// shape, drafts whose passes are next to free, and texts without a draft.
 TEST(Lookup, IsAutomaticBesideADraftOfAutomaticSize) {
   Engine engine = Engine::load(shipped_options());
+  inside(engine).costs = flat_costs(1e-3, 2e-4);
   const Generation plain = engine.generate(repetitive_prompt, looked_up(Plain{}, Lookup::none));
   const auto text_of = [&](GenerateOptions options) {
     const Generation found = engine.generate(repetitive_prompt, options);
@@ -305,6 +314,9 @@ TEST(Lookup, IsAutomaticBesideADraftOfAutomaticSize) {
     EXPECT_EQ(found.used.lookup, Lookup::none) << name_of(speculation);
     EXPECT_EQ(found.statistics.looked_up, 0) << name_of(speculation);
   }
+  inside(engine).costs = flat_costs(1e-3, 3e-5);
+  EXPECT_EQ(text_of(looked_up(Dyspec{}, Lookup::automatic)).used.lookup, Lookup::none);
+  EXPECT_EQ(text_of(looked_up(Dyspec{}, Lookup::text)).used.lookup, Lookup::text);
   GenerateOptions alone = looked_up(Dyspec{}, Lookup::automatic);
   alone.use_draft = false;
   const Generation without = text_of(alone);

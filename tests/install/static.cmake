@@ -38,7 +38,7 @@ run(${CMAKE_COMMAND} -S ${SCRATCH}/prefix/share/doc/coppice/examples -B ${SCRATC
 set(include ${SCRATCH}/prefix/include/coppice)
 file(GLOB_RECURSE headers RELATIVE ${include} ${include}/*)
 set(interface base/api.h base/error_type.h base/rank_path.h base/sampling_params.h base/token_id.h
-    chat.h coppice.h custom_policy.h speculation.h)
+    chat.h coppice.h coppice_c.h custom_policy.h speculation.h)
 if(NOT headers STREQUAL interface)
   message(FATAL_ERROR "installed headers: ${headers}, not ${interface}")
 endif()
