@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "server/api/json.h"
 
 namespace coppice::server {
 namespace {
@@ -42,7 +43,7 @@ std::string Histogram::text(const std::string& name, const std::string& help) co
     lines += cat(name, "_bucket{le=\"", i < bounds_.size() ? cat(bounds_[i]) : "+Inf", "\"} ", sum,
                  '\n');
   }
-  return lines + cat(name, "_sum ", sum_, '\n', name, "_count ", sum, '\n');
+  return lines + cat(name, "_sum ", to_text(sum_), '\n', name, "_count ", sum, '\n');
 }
 
 void Metrics::answered(const std::string& path, int status) {

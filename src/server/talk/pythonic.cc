@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int deepest = 100;
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.' || c == '-';
@@ -58,7 +58,7 @@ class Parser {
 
  private:
   void skip() {
-    while (!left_.empty() && is_space(left_.front())) left_.remove_prefix(1);
+    while (!left_.empty() && is_blank(left_.front())) left_.remove_prefix(1);
   }
   bool take(char c) {
     skip();
@@ -204,7 +204,7 @@ bool PythonicScanner::feed(char c) {
       name_.push_back(c);
       return true;
     }
-    if (is_space(c) && name_.empty()) return true;
+    if (is_blank(c) && name_.empty()) return true;
     has_name_ = true;
     depth_ += 1;
     return c == '(' && !name_.empty();

@@ -6,7 +6,7 @@
 namespace coppice::server {
 namespace {
 
-std::string plain_text(const Place& content) {
+std::string text_of_parts(const Place& content) {
   if (content.is_text()) return content.text();
   std::string all;
   for (std::size_t i = 0; i < content.require_list().size(); ++i) {
@@ -42,7 +42,7 @@ class ChatMessages {
       close();
       all_.push_back({{"role", "tool"},
                       {"tool_call_id", item.at("call_id").text()},
-                      {"content", plain_text(item.at("output"))}});
+                      {"content", text_of_parts(item.at("output"))}});
     } else if (type == "item_reference") {
       item.refuse("items are not kept here; send the item itself");
     } else {
@@ -61,7 +61,7 @@ class ChatMessages {
  private:
   void add_message(const Place& item) {
     const std::string& role = item.at("role").word({"user", "assistant", "system", "developer"});
-    std::string text = plain_text(item.at("content"));
+    std::string text = text_of_parts(item.at("content"));
     if (role == "assistant") {
       assistant(true)["content"] = std::move(text);
     } else {
@@ -112,7 +112,7 @@ void refuse_what_is_kept(const Place& request) {
   if (request.has("truncation")) request.at("truncation").word({"disabled"});
 }
 
-Json chat_tools(const Place& tools, const std::set<std::string>& allowed) {
+Json function_tools(const Place& tools, const std::set<std::string>& allowed) {
   Json all = Json::array();
   for (std::size_t i = 0; i < tools.require_list().size(); ++i) {
     const Place tool = tools.at(i).require_object();
@@ -129,7 +129,7 @@ Json chat_tools(const Place& tools, const std::set<std::string>& allowed) {
 }
 
 // Returns the names that "allowed_tools" leaves; empty: all.
-std::set<std::string> read_tool_choice(const Place& choice, Json& chat) {
+std::set<std::string> read_choice_of_tools(const Place& choice, Json& chat) {
   std::set<std::string> allowed;
   if (choice.is_text()) {
     chat["tool_choice"] = choice.word({"none", "auto", "required"});
@@ -250,8 +250,8 @@ Json chat_request_of_responses(const Json& json) {
     chat["max_completion_tokens"] = request.at("max_output_tokens").integer(1);
   }
   std::set<std::string> allowed;
-  if (request.has("tool_choice")) allowed = read_tool_choice(request.at("tool_choice"), chat);
-  if (request.has("tools")) chat["tools"] = chat_tools(request.at("tools"), allowed);
+  if (request.has("tool_choice")) allowed = read_choice_of_tools(request.at("tool_choice"), chat);
+  if (request.has("tools")) chat["tools"] = function_tools(request.at("tools"), allowed);
   if (request.has("text")) read_format(request.at("text"), chat);
   if (request.has("reasoning") && request.at("reasoning").require_object().has("effort")) {
     chat["reasoning_effort"] = request.at("reasoning").at("effort").text();

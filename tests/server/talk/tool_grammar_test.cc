@@ -168,9 +168,9 @@ TEST(ToolGrammar, RandomTextsAreCalls) {
           const Answer answer = read(options, {text});
           options.stream_arguments = true;
           EXPECT_EQ(read(options, {text}), answer) << text;
-          if (is_required) EXPECT_GE(answer.calls.size(), 1u) << text;
-          if (is_required) EXPECT_EQ(answer.content, "") << text;
-          if (is_single) EXPECT_LE(answer.calls.size(), 1u) << text;
+          EXPECT_GE(answer.calls.size(), is_required ? 1u : 0u) << text;
+          EXPECT_TRUE(!is_required || answer.content.empty()) << text;
+          EXPECT_TRUE(!is_single || answer.calls.size() <= 1) << text;
           for (const Call& call : answer.calls) {
             const auto arguments = nlohmann::json::parse(call.arguments, nullptr, false);
             ASSERT_TRUE(arguments.is_object()) << text;
