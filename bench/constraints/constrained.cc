@@ -1,7 +1,7 @@
 // What constraints do to the texts of a pair: speed beside free texts, and how far writing forced
 // text unasked (jump-forward by retokenisation) would be from the masked target's law.
 //
-//   constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS]]]
+//   constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0]]]]      0: no speeds
 //
 // Speed: each prompt goes on under every setting, one after the other, in an order of its own. A
 // ratio is the median over prompts and schemas of two settings' decode tokens per second on the
@@ -114,7 +114,7 @@ class Watch {
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::cerr << "usage: constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS]]]\n";
+    std::cerr << "usage: constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0]]]]\n";
     return 2;
   }
   const auto argument = [&](int place, const char* usual) {
@@ -130,6 +130,7 @@ int main(int argc, char** argv) try {
   const auto count = static_cast<std::size_t>(std::atoi(argument(4, "12").c_str()));
   prompts.resize(std::min(prompts.size(), count));
   const int most = std::atoi(argument(5, "96").c_str());
+  const bool times = argument(6, "1") != "0";
 
   std::printf(
       "| form | temperature | forced | %s |\n",
@@ -156,7 +157,7 @@ int main(int argc, char** argv) try {
           plain = engine.generate(prompt, options);
         }
         const auto tokens = static_cast<std::int32_t>(plain.tokens.size());
-        for (std::size_t i = 0; i < settings.size(); ++i) {
+        for (std::size_t i = 0; times && i < settings.size(); ++i) {
           const std::size_t s = (i + p) % settings.size();
           const Setting& setting = settings[s];
           options.constraint = setting.constrained ? constraint : Constraint();
@@ -169,7 +170,8 @@ int main(int argc, char** argv) try {
       }
       const auto ratio = [&](std::size_t a, std::size_t b) {
         std::vector<double> all;
-        for (std::size_t p = 0; p < prompts.size(); ++p) all.push_back(speeds[a][p] / speeds[b][p]);
+        for (std::size_t p = 0; p < speeds[a].size(); ++p)
+          all.push_back(speeds[a][p] / speeds[b][p]);
         return median(all);
       };
       std::printf("| %s | %.1f | %.0f%% | %.2f | %.2f | %.2f | %.2f | %.2f |\n", form.name,

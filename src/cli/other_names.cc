@@ -34,6 +34,8 @@ constexpr OtherNames table[] = {
     {Meaning::same, "kv-tokens", "-c --ctx-size"},
     {Meaning::same, "gpu-layers", "-ngl --n-gpu-layers"},
     {Meaning::same, "draft-gpu-layers", "-ngld --gpu-layers-draft --n-gpu-layers-draft"},
+    {Meaning::same, "json-schema", "-j -jf --json-schema-file"},
+    {Meaning::same, "grammar", "--grammar-file"},
 
     {Meaning::similar, "draft", "--draft-model --speculative-model --assistant-model"},
     {Meaning::similar, "n", "--num-return-sequences"},
@@ -109,7 +111,6 @@ constexpr OtherNames table[] = {
     {Meaning::none, "",
      "-sm -ts -mg -tp --split-mode --tensor-split --main-gpu --tensor-parallel-size",
      "coppice runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
-    {Meaning::none, "", "-j --json-schema --grammar --grammar-file", "coppice has no grammars"},
     {Meaning::none, "",
      "--repeat-last-n --typical --mirostat "
      "--dry-multiplier --xtc-probability --top-n-sigma --dynatemp-range --samplers",
