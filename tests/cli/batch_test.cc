@@ -143,7 +143,7 @@ TEST_F(Batch, LinesHaveConstraintsOfTheirOwn) {
                 R"({"prompt": "A cat", "json_schema": )", Json(schema).dump(), "}\n",
                 R"({"prompt": "A cat", "choice": ["no", "yes"]})", "\n", R"({"prompt": "A cat"})",
                 "\n", R"({"prompt": "A cat", "json_schema": false})", "\n"));
-  const std::string common = " --temperature 0 --max-new-tokens 60";
+  const std::string common = " --temperature 0 --max-new-tokens 240";
   Result r = run("generate --regex '[0-9]{3}' --batch " + file + fixed + common);
   EXPECT_EQ(r.code, 2);
   EXPECT_NE(r.err.find("line 5: the constraint admits no text at all"), std::string::npos) << r.err;
