@@ -11,7 +11,7 @@
 namespace coppice::constraints {
 namespace {
 
-using Kind = Expressions::Kind;
+using ExpressionKind = Expressions::Kind;
 using Bits = std::vector<std::uint32_t>;
 
 // Beyond as many states nothing is called a prefix code: it is no character of a string.
@@ -80,7 +80,7 @@ std::shared_ptr<const Mask> Masks::make(Expr state) {
 void Masks::add(Expr state, Bits& bits, std::vector<Expr>& narrow) {
   Expressions& x = expressions_;
   x.count(1);
-  if (x.kind(state) == Kind::either) {
+  if (x.kind(state) == ExpressionKind::either) {
     for (const Expr member : x.members(state)) add(member, bits, narrow);
     return;
   }
@@ -89,12 +89,12 @@ void Masks::add(Expr state, Bits& bits, std::vector<Expr>& narrow) {
     add_profile(*profile(head), head, bits);
     return;
   }
-  const bool is_chain = x.kind(state) == Kind::concat;
+  const bool is_chain = x.kind(state) == ExpressionKind::concat;
   const Expr first = is_chain ? x.first(state) : state;
   const Expr rest = is_chain ? x.rest(state) : empty;
-  if (x.kind(first) == Kind::either) {
+  if (x.kind(first) == ExpressionKind::either) {
     for (const Expr member : x.members(first)) add(x.concat(member, rest), bits, narrow);
-  } else if (x.kind(first) == Kind::rule) {
+  } else if (x.kind(first) == ExpressionKind::rule) {
     add(x.concat(x.body(first), rest), bits, narrow);
   } else {
     narrow.push_back(state);
@@ -104,18 +104,18 @@ void Masks::add(Expr state, Bits& bits, std::vector<Expr>& narrow) {
 bool Masks::find_head(Expr state, Head& head) {
   Expressions& x = expressions_;
   const auto split = [&](Expr chain) {
-    const bool more = x.kind(chain) == Kind::concat;
+    const bool more = x.kind(chain) == ExpressionKind::concat;
     return std::pair(more ? x.first(chain) : chain, more ? x.rest(chain) : empty);
   };
   Expr begun = empty;
   auto [first, rest] = split(state);
-  if (x.kind(first) != Kind::repeat) {
+  if (x.kind(first) != ExpressionKind::repeat) {
     // A repetition that has begun, such as an escape; what is spelt out is walked as fast.
-    const bool is_literal = x.kind(first) == Kind::bytes && x.set_of(first).count() < 3;
+    const bool is_literal = x.kind(first) == ExpressionKind::bytes && x.set_of(first).count() < 3;
     if (is_literal || rest == empty) return false;
     begun = first;
     std::tie(first, rest) = split(rest);
-    if (x.kind(first) != Kind::repeat || !is_prefix_code(begun)) return false;
+    if (x.kind(first) != ExpressionKind::repeat || !is_prefix_code(begun)) return false;
   }
   head.once = x.first(first);
   if (!is_prefix_code(head.once)) return false;
