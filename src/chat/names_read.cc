@@ -5,7 +5,7 @@
 namespace coppice::chat {
 namespace {
 
-class Reader {
+class NameReader {
  public:
   void read(const Block& body) {
     for (const auto& statement : body) read(*statement);
@@ -52,7 +52,7 @@ class Reader {
 }  // namespace
 
 std::set<std::string> names_read(const Block& body) {
-  Reader reader;
+  NameReader reader;
   reader.read(body);
   return std::move(reader.names);
 }
