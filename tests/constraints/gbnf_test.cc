@@ -47,8 +47,8 @@ TEST(ConstraintGbnf, AmbiguousGrammarsKeepAllWays) {
 }
 
 TEST(ConstraintGbnf, SchemasStandInGrammars) {
-  const Shared call = gbnf(R"(root ::= "f(" %json {"description": "\"}{", "$ref": "#/$defs/d}",
-      "$defs": {"d}": {"enum": [1, "}"]}}} ")" ("," %json {"type": "object"})?)");
+  const Shared call = gbnf(R"gbnf(root ::= "f(" %json {"description": "\"}{", "$ref": "#/$defs/d}",
+      "$defs": {"d}": {"enum": [1, "}"]}}} ")" ("," %json {"type": "object"})?)gbnf");
   for (std::string text : {"f(1)", "f(\"}\")", "f(1),{\"a\": [1]}"}) {
     EXPECT_TRUE(accepts(*call, text)) << text;
   }

@@ -11,7 +11,7 @@
 namespace coppice::testing {
 namespace {
 
-const std::string completion = R"({"prompt": "Once"})";
+const std::string completion_body = R"({"prompt": "Once"})";
 
 TEST(Service, KeysLetIn) {
   FakeBackend backend;
@@ -67,7 +67,8 @@ TEST(Service, PagesOfOthersMayNotAskUnlessTheyAreLetIn) {
     options.only_local = true;
     RunningServer server(&backend, options, small_limits());
     EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", foreign).status, 403);
-    EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", "Origin: http://localhost\r\n").status, 200);
+    EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", "Origin: http://localhost\r\n").status,
+              200);
     Client rebound(server.port());
     rebound.send("GET /v1/models HTTP/1.1\r\nHost: evil.example:80\r\n\r\n");
     EXPECT_EQ(rebound.read().status, 403);
@@ -82,7 +83,8 @@ TEST(Service, PagesOfOthersMayNotAskUnlessTheyAreLetIn) {
   EXPECT_EQ(flight.status, 204);
   EXPECT_NE(flight.headers.at("access-control-allow-headers").find("Authorization"),
             std::string::npos);
-  EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", "Origin: https://other.org\r\n").status, 403);
+  EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", "Origin: https://other.org\r\n").status,
+            403);
 }
 
 TEST(Service, AFullQueueSaysWhenToAskAgain) {
@@ -93,20 +95,21 @@ TEST(Service, AFullQueueSaysWhenToAskAgain) {
   RunningServer server(&backend, options, small_limits());
   backend.hold(true);
   Client one(server.port()), two(server.port());
-  one.send(request_text("POST", "/v1/completions", completion));
+  one.send(request_text("POST", "/v1/completions", completion_body));
   ASSERT_TRUE(backend.wait_for_running(1));
   // Two more texts are one too many, whoever asks for them.
-  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", R"({"prompt": "x", "n": 2})").status, 429);
-  two.send(request_text("POST", "/v1/completions", completion));
+  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", R"({"prompt": "x", "n": 2})").status,
+            429);
+  two.send(request_text("POST", "/v1/completions", completion_body));
   ASSERT_TRUE(backend.wait_for_running(2));
-  const Reply reply = ask(server.port(), "POST", "/v1/completions", completion);
+  const Reply reply = ask(server.port(), "POST", "/v1/completions", completion_body);
   EXPECT_EQ(reply.status, 429);
   EXPECT_EQ(reply.headers.at("retry-after"), "1");
   EXPECT_EQ(reply.json()["error"]["type"], "rate_limit_error");
   backend.hold(false);
   EXPECT_EQ(one.read().status, 200);
   EXPECT_EQ(two.read().status, 200);
-  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", completion).status, 200);
+  EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", completion_body).status, 200);
 }
 
 TEST(Service, ItSaysThatTheModelIsBeingLoaded) {
@@ -125,7 +128,7 @@ TEST(Service, ItSaysThatTheModelIsBeingLoaded) {
 TEST(Service, MetricsCountWhatWasWritten) {
   FakeBackend backend;
   RunningServer server(&backend, fake_service(), small_limits());
-  for (int i = 0; i < 3; ++i) ask(server.port(), "POST", "/v1/completions", completion);
+  for (int i = 0; i < 3; ++i) ask(server.port(), "POST", "/v1/completions", completion_body);
   ask(server.port(), "GET", "/somewhere/else");
   const std::string text = ask(server.port(), "GET", "/metrics").body;
   for (const char* line :
