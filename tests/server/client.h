@@ -18,7 +18,11 @@ struct Reply {
   std::string body;                            ///< chunks joined
   bool whole = false;                          ///< it came to its end
 
-  nlohmann::json json() const { return nlohmann::json::parse(body, nullptr, false); }
+  /// Null if the body is no JSON.
+  nlohmann::json json() const {
+    const nlohmann::json parsed = nlohmann::json::parse(body, nullptr, false);
+    return parsed.is_discarded() ? nlohmann::json() : parsed;
+  }
   /// The data of a stream's events.
   std::vector<std::string> events() const;
 };
@@ -33,9 +37,9 @@ class Client {
   /// False once the server has closed.
   bool send(std::string_view bytes);
   /// Reads one answer; gives up after `seconds`.
-  Reply read(double seconds = 20.0);
+  Reply read(double seconds = 120.0);
   /// Reads until something of the body has come.
-  std::string read_some(double seconds = 20.0);
+  std::string read_some(double seconds = 120.0);
   /// Whether the server closes within `seconds`; what it sends before is dropped.
   bool is_closed(double seconds);
   void close();

@@ -83,19 +83,20 @@ TEST_F(Served, TextsAreTheLibrarys) {
 }
 
 TEST_F(Served, ManyAtOnceWriteWhatEachWritesAlone) {
-  std::vector<std::string> texts(16);
+  std::vector<Reply> replies(16);
   {
     std::vector<std::jthread> clients;
-    for (std::size_t i = 0; i < texts.size(); ++i) {
+    for (std::size_t i = 0; i < replies.size(); ++i) {
       clients.emplace_back([&, i] {
-        texts[i] = post(R"({"prompt": "In the garden", "max_tokens": 24, "seed": )" +
-                        std::to_string(i) + "}")
-                       .json()["choices"][0]["text"];
+        replies[i] = post(R"({"prompt": "In the garden", "max_tokens": 24, "seed": )" +
+                          std::to_string(i) + "}");
       });
     }
   }
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(texts[i], engine_->generate("In the garden", library_options(i)).text) << i;
+  for (std::size_t i = 0; i < replies.size(); ++i) {
+    EXPECT_EQ(replies[i].json()["choices"][0]["text"],
+              engine_->generate("In the garden", library_options(i)).text)
+        << i << replies[i].body;
   }
 }
 
