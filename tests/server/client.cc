@@ -102,6 +102,10 @@ Reply Client::read(double seconds) {
     reply.headers[name] = text.substr(colon + 2, line - colon - 2);
     at = line + 2;
   }
+  if (reply.status < 200) {  // another answer follows
+    reply.whole = true;
+    return reply;
+  }
   if (reply.headers.contains("content-length")) {
     const std::size_t length = std::stoul(reply.headers["content-length"]);
     reply.whole = until([&] { return buffer_.size() >= length; });
