@@ -23,14 +23,14 @@ struct OneDraw : DrawText {
   std::span<const DrawRow> rows;
   DrawBatch batch() const { return {{static_cast<const DrawText*>(this), 1}, rows}; }
 };
-/// Keys of nodes by their parents and ranks, as TokenTree has them.
+/// Keys of nodes by their parents and ranks, as TokenTree has them. A node whose parent does not
+/// stand before it gets the root's.
 inline std::vector<std::uint64_t> keys_of(std::span<const std::int32_t> parent,
                                           std::span<const std::int32_t> rank) {
   std::vector<std::uint64_t> keys;
   for (std::size_t n = 0; n < parent.size(); ++n) {
-    keys.push_back(parent[n] < 0
-                       ? root_node_key
-                       : child_node_key(keys[static_cast<std::size_t>(parent[n])], rank[n]));
+    const auto from = static_cast<std::size_t>(parent[n]);  // -1: beyond all
+    keys.push_back(from < n ? child_node_key(keys[from], rank[n]) : root_node_key);
   }
   return keys;
 }

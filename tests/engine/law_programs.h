@@ -59,6 +59,7 @@ inline GenerateOptions sampled(std::int32_t tokens, Speculation speculation = Dy
   options.acceptance = Acceptance::rejection;
   options.sampling.temperature = 1.0;
   options.stream = stream;
+  options.lookup = Lookup::none;  // who looks up says so
   return options;
 }
 

@@ -7,9 +7,11 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_hex(char c) {
+/// -1: no digit.
+int hex_digit(char c) {
+  if (is_digit(c)) return c - '0';
   const char letter = static_cast<char>(c | 0x20);
-  return is_digit(c) || (letter >= 'a' && letter <= 'f');
+  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
 }  // namespace
@@ -82,20 +84,32 @@ JsonScanner::State JsonScanner::number(char c) {
   return next(c);
 }
 
+// Half of a surrogate pair is no character, and no JSON that others read.
+JsonScanner::State JsonScanner::end_code() {
+  const int half = code_ & 0xfc00;
+  if ((half == 0xdc00) != needs_low_) return State::failed;
+  needs_low_ = half == 0xd800;
+  return State::string;
+}
+
 JsonScanner::State JsonScanner::next(char c) {
   switch (state_) {
     case State::string:
+      if (needs_low_ && c != '\\') return State::failed;
       if (c == '"') return is_key_ ? State::colon : after_value();
       if (c == '\\') return State::escape;
       return static_cast<unsigned char>(c) < 0x20 ? State::failed : State::string;
     case State::escape:
       hex_left_ = 4;
+      code_ = 0;
       if (c == 'u') return State::hex;
+      if (needs_low_) return State::failed;
       return std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos ? State::string
                                                                               : State::failed;
     case State::hex:
-      if (!is_hex(c)) return State::failed;
-      return --hex_left_ == 0 ? State::string : State::hex;
+      if (hex_digit(c) < 0) return State::failed;
+      code_ = 16 * code_ + hex_digit(c);
+      return --hex_left_ == 0 ? end_code() : State::hex;
     case State::word:
       if (c != *word_) return State::failed;
       return *++word_ == '\0' ? after_value() : State::word;

@@ -59,11 +59,14 @@ class JsonScanner {
   State close(char c);
   State next(char c);
   State number(char c);
+  State end_code();
 
   State state_ = State::value;
   std::string open_;  ///< '{' and '['
   bool is_key_ = false;
   int hex_left_ = 0;
+  int code_ = 0;            ///< of \u, as far as it was read
+  bool needs_low_ = false;  ///< the second half of a surrogate pair is to follow
   const char* word_ = "";
 };
 
