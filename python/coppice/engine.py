@@ -289,7 +289,7 @@ class Engine:
                 {
                     **_prompt(request.prompt),
                     "n": request.n,
-                    "sequence": request.sequence and request.sequence._native,
+                    "sequence": None if request.sequence is None else request.sequence._native,
                     "options": {**shared, "stream": stream, **_given(request.options)},
                 }
             )

@@ -21,6 +21,12 @@ def test_requests_are_written_as_alone(engine):
         assert outcome.error is None
 
 
+def test_a_request_may_go_on_with_a_sequence_that_is_empty(engine):
+    sequence = engine.new_sequence()
+    (outcome,) = engine.batch([coppice.Request("A dog", sequence=sequence)], **REPEATABLE)
+    assert sequence.tokens[-len(outcome.samples[0].tokens) :] == outcome.samples[0].tokens
+
+
 def test_a_request_that_fails_spares_the_others(engine):
     outcomes = engine.batch(
         ["A dog", coppice.Request("A dog", options={"temperature": -1.0}), [1] * 600],
