@@ -127,17 +127,12 @@ class Batch {
   // True: it has ended at once.
   bool open(std::size_t index, std::int32_t sample) {
     const Request& request = requests_[index];
-    in_flight_.push_back(
+    std::list<InFlight> one;
+    one.push_back(
         {index, sample, open_sample(sequence_for(engine_, request), request, sample, stop_)});
-    RunningSequence& run = in_flight_.back().open->run();
-    if (run.ended()) return true;
-    try {
-      call_->add(run);
-    } catch (...) {
-      in_flight_.pop_back();
-      throw;
-    }
-    return false;
+    const bool runs = begin_run(*call_, *one.front().open);
+    in_flight_.splice(in_flight_.end(), one);  // does not fail: the call knows the run
+    return !runs;
   }
 
   void finish(std::list<InFlight>::iterator one) {

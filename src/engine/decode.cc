@@ -15,7 +15,8 @@ namespace {
 
 bool is_forced(const TokenTree& tree, std::int32_t parent, TokenId token) {
   const auto mask = tree.mask(parent);
-  if (mask == nullptr || mask->only == token) return mask != nullptr;
+  if (mask == nullptr) return false;
+  if (mask->only == token) return true;
   const std::vector<TokenId> run =
       tree.rules->forced(tree.rule_state[static_cast<std::size_t>(parent)]);
   return !run.empty() && run.front() == token;

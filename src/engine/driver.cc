@@ -217,18 +217,13 @@ void Driver::open_more() {
 bool Driver::open(const Shared& submission, std::int32_t sample) {
   auto sequence = submission->sequence != nullptr ? submission->sequence
                                                   : std::make_shared<Sequence::Impl>(engine_);
-  in_flight_.push_back({submission, sample,
-                        open_sample(std::move(sequence), submission->request, sample,
-                                    submission->stop.get_token())});
-  RunningSequence& run = in_flight_.back().open->run();
-  if (run.ended()) return true;
-  try {
-    call_->add(run);
-  } catch (...) {
-    in_flight_.pop_back();
-    throw;
-  }
-  return false;
+  std::list<InFlight> one;
+  one.push_back({submission, sample,
+                 open_sample(std::move(sequence), submission->request, sample,
+                             submission->stop.get_token())});
+  const bool runs = begin_run(*call_, *one.front().open);
+  in_flight_.splice(in_flight_.end(), one);  // does not fail: the call knows the run
+  return !runs;
 }
 
 void Driver::finish(Place one) {

@@ -3,12 +3,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/scheduler.h"
 #include "engine/sequence_impl.h"
 
 namespace coppice {
 namespace {
 
 constexpr std::int32_t most_samples = 1 << 20;
+// Sequences that a caller opens besides those that may run; the scheduler admits those first that
+// share most.
+constexpr std::int32_t waiting_sequences = 64;
 
 }  // namespace
 
@@ -66,6 +70,12 @@ std::unique_ptr<OpenSequence> open_sample(std::shared_ptr<Sequence::Impl> sequen
   return std::make_unique<OpenSequence>(std::move(sequence),
                                         request.tokens.empty() ? encoded : request.tokens, options,
                                         std::move(callback), stop);
+}
+
+bool begin_run(Call& call, OpenSequence& open) {
+  if (open.run().ended()) return false;
+  call.add(open.run());
+  return true;
 }
 
 void note_error(Outcome& outcome) {

@@ -9,9 +9,8 @@
 
 namespace coppice {
 
-/// Sequences that a caller opens besides those that may run; the scheduler admits those first that
-/// share most.
-constexpr std::int32_t waiting_sequences = 64;
+class Call;
+
 /// How many sequences a caller has open at most.
 std::size_t most_open(const Engine::Impl& engine);
 
@@ -27,6 +26,8 @@ std::shared_ptr<Sequence::Impl> sequence_for(Engine::Impl& engine, const Request
 std::unique_ptr<OpenSequence> open_sample(std::shared_ptr<Sequence::Impl> sequence,
                                           const Request& request, std::int32_t sample,
                                           const std::stop_token& stop);
+/// Adds its run to the call. False: it has ended at once.
+bool begin_run(Call& call, OpenSequence& open);
 /// Records the exception being handled as the request's error, if it is the first.
 void note_error(Outcome& outcome);
 

@@ -1,12 +1,11 @@
 #include "engine/step.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/stopwatch.h"
+#include "engine/token_logprob.h"
 #include "sizing/constants.h"
 
 namespace coppice {
@@ -271,25 +270,8 @@ void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId tok
   const std::span<const float> probs = params.temperature > 0.0
                                            ? target.distribution(node)
                                            : target.distribution_at(node, params.unfiltered());
-  const auto log_of = [&](TokenId t) {
-    return std::log(static_cast<double>(probs[static_cast<std::size_t>(t)]));
-  };
-  TokenLogprob entry{token, log_of(token), {}};
-  const auto count =
-      std::min(static_cast<std::size_t>(sequence().request.options.top_logprobs), probs.size());
-  std::vector<TokenId> ids(count > 0 ? probs.size() : 0);
-  std::iota(ids.begin(), ids.end(), 0);
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
-                    [&](TokenId a, TokenId b) {
-                      const float pa = probs[static_cast<std::size_t>(a)];
-                      const float pb = probs[static_cast<std::size_t>(b)];
-                      return pa != pb ? pa > pb : a < b;
-                    });
-  for (std::size_t i = 0; i < count; ++i) {
-    if (probs[static_cast<std::size_t>(ids[i])] > 0.0f)
-      entry.top.emplace_back(ids[i], log_of(ids[i]));
-  }
-  sequence().logprobs.push_back(std::move(entry));
+  sequence().logprobs.push_back(
+      logprob_of(probs, token, sequence().request.options.top_logprobs));
 }
 
 }  // namespace coppice

@@ -1,32 +1,14 @@
 #include "server/prompt_logprobs.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "engine/access.h"
 #include "engine/engine_impl.h"
+#include "engine/token_logprob.h"
 
 namespace coppice::server {
 namespace {
-
-TokenLogprob logprob_of(std::span<const float> probs, TokenId token, std::int32_t top) {
-  const auto log_of = [&](TokenId id) {
-    return std::log(static_cast<double>(probs[static_cast<std::size_t>(id)]));
-  };
-  TokenLogprob entry{token, log_of(token), {}};
-  const auto count = std::min<std::ptrdiff_t>(top, std::ssize(probs));
-  if (count == 0) return entry;
-  std::vector<TokenId> ids(probs.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](TokenId a, TokenId b) {
-    const float pa = probs[static_cast<std::size_t>(a)], pb = probs[static_cast<std::size_t>(b)];
-    return pa != pb ? pa > pb : a < b;
-  });
-  for (std::ptrdiff_t i = 0; i < count; ++i) entry.top.emplace_back(ids[i], log_of(ids[i]));
-  return entry;
-}
 
 /// Leaves the text's KV to others, in a turn of its own.
 class Released {
