@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
@@ -32,12 +33,6 @@ void check_text(const std::string& text, const std::string& where, const char* r
   if (!is_valid_utf8(text)) {
     throw_usage(cat(where, ": not valid UTF-8; convert the text to UTF-8"));
   }
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 /// What stands behind a backslash: the byte that it means and the characters that it takes; 0: it

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/stopwatch.h"
 #include "server/api/answers.h"
 #include "server/api/api_error.h"
@@ -42,16 +43,10 @@ std::string_view host_name(std::string_view host) {
 std::string url_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned value = 0;
-    const auto digit = [](char c) -> unsigned {
-      if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
-      if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a' + 10);
-      if (c >= 'A' && c <= 'F') return static_cast<unsigned>(c - 'A' + 10);
-      return 16;
-    };
-    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) < 16 && digit(text[i + 2]) < 16) {
-      value = digit(text[i + 1]) * 16 + digit(text[i + 2]);
-      decoded += static_cast<char>(value);
+    const bool escaped = text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
+                         hex_digit(text[i + 2]) >= 0;
+    if (escaped) {
+      decoded += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
       i += 2;
     } else {
       decoded += text[i];
@@ -161,7 +156,6 @@ void Service::run(const Route& route, const HttpRequest& request, const Answer& 
     return (this->*route.run)(request, exchange);
   } catch (const ApiError& wrong) {
     answer = error(request.path, wrong.status(), wrong.what(), wrong.param(), wrong.code());
-    if (wrong.status() == 429) answer = queue_is_full(request.path);
   } catch (...) {
     std::string message;
     const int status = status_of(std::current_exception(), message);
@@ -201,11 +195,12 @@ bool Service::knows_key(const HttpRequest& request) const {
 
 // A page elsewhere whose name was made to lead here (DNS rebinding) says its own name.
 bool Service::is_own_host(const HttpRequest& request) const {
-  if (!options_.only_local) return true;
+  if (options_.local_host.empty()) return true;
   const std::optional<std::string_view> host = request.header("host");
   if (!host) return true;  // no browser
   const std::string_view name = host_name(*host);
-  return name == "localhost" || name == "127.0.0.1" || name == "[::1]" || name.empty();
+  return name == "localhost" || name == "127.0.0.1" || name == "[::1]" || name.empty() ||
+         name == options_.local_host;
 }
 
 bool Service::takes_origin(const HttpRequest& request) const {
@@ -391,7 +386,9 @@ void Service::write(const HttpRequest& request, const Answer& exchange, TextsJob
   std::int32_t before = texts_;
   do {
     // One that asks for more than there may ever be has its turn when nobody else is here.
-    if (before > 0 && before + texts > most_texts()) throw ApiError(429, "");
+    if (before > 0 && before + texts > most_texts()) {
+      return exchange->answer(queue_is_full(request.path));
+    }
   } while (!texts_.compare_exchange_weak(before, before + texts));
   if (log_.prompts()) log_.write("prompt", {{"id", request.id}, {"body", request.body}});
   TextsHooks hooks{metrics_, log_, request.id, now_seconds(), [this, texts] { texts_ -= texts; },

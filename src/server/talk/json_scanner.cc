@@ -2,17 +2,13 @@
 
 #include <string_view>
 
+#include "base/hex.h"
+
 namespace coppice::server {
 namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-/// -1: no digit.
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  const char letter = static_cast<char>(c | 0x20);
-  return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
-}
 
 }  // namespace
 

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/hex.h"
+
 namespace coppice::server {
 namespace {
 
@@ -178,10 +180,8 @@ class Parser {
   bool hex(int digits, std::uint32_t& number) {
     for (; digits > 0; --digits) {
       if (left_.empty()) return false;
-      const std::size_t digit =
-          std::string_view("0123456789abcdef")
-              .find(static_cast<char>(left_.front() | (left_.front() > '9' ? 0x20 : 0)));
-      if (digit == std::string_view::npos) return false;
+      const int digit = hex_digit(left_.front());
+      if (digit < 0) return false;
       number = number << 4 | static_cast<std::uint32_t>(digit);
       left_.remove_prefix(1);
     }

@@ -26,7 +26,6 @@ class Place {
       : value_(&value), path_(std::move(path)) {}
 
   const Json& json() const { return *value_; }
-  const std::string& path() const { return path_; }
   [[noreturn]] void refuse(const std::string& message) const;
 
   /// Whether an object has the member, and it is not null.
