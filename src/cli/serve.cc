@@ -5,6 +5,7 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -176,7 +177,7 @@ int serve(const std::vector<std::string>& arguments) {
   options.keys = keys_in(text_in(values, "api-key"));
   options.max_queue = count_in(values, "max-queue", 0, most_waiting);
   options.allow_origin = text_in(values, "allow-origin");
-  options.only_local = is_loopback(host) && options.keys.empty();
+  if (is_loopback(host) && options.keys.empty()) options.local_host = host;
   const LogLevel level = log_level(text_in(values, "log"));
 
   EngineOptions engine_request = engine_options(values, request.speculation);
@@ -197,20 +198,22 @@ int serve(const std::vector<std::string>& arguments) {
   options.defaults.model = model_name(values, engine_request);
 
   raise_file_limit();
+  // What answers by these ends before them.
+  ProgressLine progress;
+  std::optional<Engine> engine;
+  std::unique_ptr<server::Backend> backend;
   server::Log log(level, [](const std::string& line) { std::cerr << line << std::flush; });
   server::Service service(options, log);
   server::HttpServer http(host, port, limits, service);
   Running running(http);  // says that the model is being loaded
 
-  ProgressLine progress;
   engine_request.progress = [&](const LoadEvent& event) { progress.show(event); };
-  Engine engine = Engine::load(engine_request);
+  engine.emplace(Engine::load(engine_request));
   progress.clear();
-  if (!engine.has_tokenizer()) engine.detokenize({});  // throws, and says why there is none
+  if (!engine->has_tokenizer()) engine->detokenize({});  // throws, and says why there is none
   tell_of_plain(values, engine_request);
-  const std::unique_ptr<server::Backend> backend =
-      server::make_engine_backend(engine, text_in(values, "chat-template"));
-  warm_up(engine, request);
+  backend = server::make_engine_backend(*engine, text_in(values, "chat-template"));
+  warm_up(*engine, request);
   service.open(*backend);
   http.watch_signals([](bool first) {
     tell(first ? "no more requests are taken; texts under way are finished (a second signal stops "

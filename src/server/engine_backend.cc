@@ -102,8 +102,9 @@ class EngineBackend final : public Backend {
   const BackendFacts& facts() const override { return facts_; }
 
   std::shared_ptr<Job> submit(Request request, TextEvents events) override {
+    std::shared_ptr<const TreeWatch::Watched> watched;
     if (events.judged) {
-      const auto watched = std::make_shared<const TreeWatch::Watched>(TreeWatch::Watched{
+      watched = std::make_shared<const TreeWatch::Watched>(TreeWatch::Watched{
           request.options.seed, request.options.stream, request.n, request.tokens, events.judged});
       trees_.add(watched);
       events.finished = [this, watched, finished = std::move(events.finished)](Outcome& outcome) {
@@ -111,8 +112,13 @@ class EngineBackend final : public Backend {
         finished(outcome);
       };
     }
-    return std::make_shared<SubmittedJob>(
-        engine_.submit(std::move(request), std::move(events.finished)));
+    try {
+      return std::make_shared<SubmittedJob>(
+          engine_.submit(std::move(request), std::move(events.finished)));
+    } catch (...) {
+      if (watched != nullptr) trees_.remove(watched);  // a refused request never finishes
+      throw;
+    }
   }
 
   std::vector<TokenId> tokenize(std::string_view text, bool add_special) const override {

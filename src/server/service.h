@@ -22,7 +22,7 @@ struct ServiceOptions {
   std::vector<std::string> keys;  ///< any of them is let in; none: everybody
   std::int32_t max_queue = 256;   ///< texts that may wait beside those that are written
   std::string allow_origin;       ///< a page of this origin may ask; "*": of any; "": its own alone
-  bool only_local = false;        ///< only names of this machine are taken for the host's
+  std::string local_host;         ///< if not empty, only it and names of this machine are taken
 };
 
 class Service final : public HttpHandler {

@@ -64,11 +64,14 @@ TEST(Service, PagesOfOthersMayNotAskUnlessTheyAreLetIn) {
   const std::string foreign = "Origin: https://example.org\r\n";
   {
     server::ServiceOptions options = fake_service();
-    options.only_local = true;
+    options.local_host = "127.0.0.2";
     RunningServer server(&backend, options, small_limits());
     EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", foreign).status, 403);
     EXPECT_EQ(ask(server.port(), "GET", "/v1/models", "", "Origin: http://localhost\r\n").status,
               200);
+    Client bound(server.port());
+    bound.send("GET /v1/models HTTP/1.1\r\nHost: 127.0.0.2:80\r\n\r\n");
+    EXPECT_EQ(bound.read().status, 200);
     Client rebound(server.port());
     rebound.send("GET /v1/models HTTP/1.1\r\nHost: evil.example:80\r\n\r\n");
     EXPECT_EQ(rebound.read().status, 403);

@@ -56,13 +56,15 @@ class CompletionWriter final : public AnswerWriter {
     for (std::size_t i = 0; i < outcome.samples.size(); ++i) {
       Generation& text = outcome.samples[i];
       const auto index = first_choice + static_cast<std::int32_t>(i);
-      if (shape_.stream) events += echo(index);
-      Json json = chunk();
-      json["choices"].push_back(choice(index, "", {}));
-      json["choices"].back()["finish_reason"] = finish_reason(text.finish_reason);
-      json["timings"] = timings(text);
-      json["coppice"] = statistics(text);
-      events += event(json);
+      if (shape_.stream) {
+        events += echo(index);
+        Json json = chunk();
+        json["choices"].push_back(choice(index, "", {}));
+        json["choices"].back()["finish_reason"] = finish_reason(text.finish_reason);
+        json["timings"] = timings(text);
+        json["coppice"] = statistics(text);
+        events += event(json);
+      }
       texts_.emplace_back(index, std::move(text));
     }
     return events;

@@ -229,9 +229,8 @@ TextFields read_text_fields(Fields& fields, const GenerateOptions& defaults,
   // A text of the same seed is the same text, which sizes that follow the clock would undo under
   // rejection.
   const auto seed = fields.integer("seed");
-  text.seed_given = seed.has_value();
   options.seed = seed ? static_cast<std::uint64_t>(*seed) : random_seed();
-  if (text.seed_given && options.acceptance == Acceptance::automatic) {
+  if (seed && options.acceptance == Acceptance::automatic) {
     options.acceptance = Acceptance::coupled;
   }
   read_speculation(fields, text);

@@ -18,7 +18,6 @@ struct TextFields {
   bool stream = false;
   bool include_usage = false;
   bool trees = false;      ///< speculation.trees
-  bool seed_given = false;
 };
 
 /// Reads temperature, top_p, top_k, min_p, penalties, seed, stop, ignore_eos, n, stream,

@@ -15,8 +15,8 @@ namespace coppice::server {
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method, path, query;  ///< as sent: nothing is decoded
-  Headers headers;                  ///< names in small letters, in the order sent
+  std::string method, path;  ///< as sent: nothing is decoded; without the query
+  Headers headers;           ///< names in small letters, in the order sent
   std::string body;
   std::string id;    ///< of the client's X-Request-Id, or a new one
   std::string peer;  ///< the client's address

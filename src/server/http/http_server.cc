@@ -77,9 +77,7 @@ HttpRequest head_of(const http::request<http::string_body>& head, const std::str
     const std::size_t path = target.find('/', scheme + 3);
     target = path == target.npos ? "/" : target.substr(path);
   }
-  const std::size_t mark = target.find('?');
-  request.path = std::string(target.substr(0, mark));
-  if (mark != target.npos) request.query = std::string(target.substr(mark + 1));
+  request.path = std::string(target.substr(0, target.find('?')));
   for (const auto& field : head) {
     request.headers.emplace_back(
         small_letters({field.name_string().data(), field.name_string().size()}),
@@ -505,11 +503,11 @@ class HttpServer::Answer final : public Exchange {
 
 void HttpServer::Connection::take_body(const Failure& failure) {
   if (failure) return refuse(failure);
-  request_.body = std::move(parser_->get().body());
+  std::string body = std::move(parser_->get().body());
   begin_answer();
   watch();
   HttpRequest handled = request_;
-  request_.body.clear();
+  handled.body = std::move(body);
   listener_->handler.handle(
       std::move(handled), std::make_shared<Answer>(listener_, shared_from_this(), number_));
 }
