@@ -63,19 +63,19 @@ void AcceptanceCalibration::observe(std::int32_t rank, std::int32_t depth, doubl
 
 void AcceptanceCalibration::record(const TokenTree& tree, std::span<const std::int32_t> path) {
   double left = 1.0;
-  std::int32_t certain = 0;
+  bool behind_certain = false;
   for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
     const auto n = static_cast<std::size_t>(node);
     if (tree.rank[n] == 0) {
       left = 1.0;
-      certain = 0;
+      behind_certain = false;
     }
     if (tree.is_certain(node)) {  // of what is drawn it says nothing
-      ++certain;
+      behind_certain = true;
       return;
     }
     // Nor do those behind it: the draft draws them without what is usually its first choice, too.
-    if (certain > 0) return;
+    if (behind_certain) return;
     const auto mass = static_cast<double>(tree.belief[n]);
     observe(tree.rank[n], tree.depth[n], left > mass ? mass / left : 1.0, accepted,
             static_cast<double>(tree.uniform[n]));

@@ -9,6 +9,7 @@
 #include "drafting/child_drawer.h"
 #include "drafting/draft_sampler.h"
 #include "drafting/mass_left.h"
+#include "models/penalty_text.h"
 
 namespace coppice {
 namespace {
@@ -218,10 +219,8 @@ class DeviceDraftSampler final : public DraftSampler {
   }
 
   void update_penalty(const TokenTree& candidates) {
-    const SequenceState& text = *state_;
-    penalty_ = {text.counts.counts(), candidates.token, candidates.parent, text.new_counts.counts(),
-                text.bias};
-    text_.penalty = text_.params.penalises() || !text.bias.empty() ? &penalty_ : nullptr;
+    penalty_ = penalty_text(*state_, candidates.token, candidates.parent);
+    text_.penalty = changes_logits(*state_, text_.params) ? &penalty_ : nullptr;
   }
 
   static DrawRow row_of(const Node& node, std::int32_t id) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/types.h"
@@ -99,6 +100,8 @@ struct ParameterShape {
 /// All of a model's, in the order of the graph, under the names that text models have on disk
 /// (model.embed_tokens.weight, ...). A head that is tied to the embedding has none of its own.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
+/// Returns the layer that a parameter's name speaks of; -1: none.
+std::int32_t layer_of(std::string_view name);
 std::int64_t parameter_count(const ModelConfig& config);
 
 }  // namespace coppice

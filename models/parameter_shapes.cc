@@ -1,3 +1,5 @@
+#include <charconv>
+
 #include "base/error.h"
 #include "models/config.h"
 
@@ -58,6 +60,15 @@ std::int64_t parameter_count(const ModelConfig& config) {
   std::int64_t count = 0;
   for (const ParameterShape& parameter : parameter_shapes(config)) count += parameter.elements();
   return count;
+}
+
+std::int32_t layer_of(std::string_view name) {
+  constexpr std::string_view begin = "model.layers.";
+  std::int32_t layer = -1;
+  if (!name.starts_with(begin)) return layer;
+  name.remove_prefix(begin.size());
+  std::from_chars(name.data(), name.data() + name.size(), layer);
+  return layer;
 }
 
 }  // namespace coppice

@@ -258,27 +258,27 @@ std::int64_t packed_bytes(const StoredTensor& tensor, DType compute_dtype) {
 }  // namespace
 
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
-  const auto bytes_of = [&](const StoredTensor& tensor) {
-    return packed_bytes(tensor, compute_dtype);
-  };
   std::int64_t bytes = 0;
-  for (const auto& [name, tensor] : stored.all()) bytes += bytes_of(*tensor.stored);
+  for (const auto& [name, tensor] : stored.all())
+    bytes += packed_bytes(*tensor.stored, compute_dtype);
   // Tied embeddings in 16 bits are kept twice: packed as the head, and as a table.
   const bool tied = stored.find("lm_head.weight") == nullptr;
   const StoredWeights::Tensor& table = stored.at("model.embed_tokens.weight");
   const bool shared = table.format == WeightFormat::f32 && compute_dtype == DType::f32;
-  if (tied && !shared && dtype_of(table.format)) bytes += bytes_of(*table.stored);
+  if (tied && !shared && dtype_of(table.format)) {
+    bytes += packed_bytes(*table.stored, compute_dtype);
+  }
   return bytes;
 }
 
 std::vector<std::size_t> packed_layer_bytes(const StoredWeights& stored, DType compute_dtype,
                                             std::int32_t layers) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(layers));
-  constexpr std::string_view prefix = "model.layers.";
   for (const auto& [name, tensor] : stored.all()) {
-    if (!name.starts_with(prefix)) continue;
-    const auto layer = static_cast<std::size_t>(std::stoi(name.substr(prefix.size())));
-    bytes.at(layer) += static_cast<std::size_t>(packed_bytes(*tensor.stored, compute_dtype));
+    const std::int32_t layer = layer_of(name);
+    if (layer < 0) continue;
+    bytes.at(static_cast<std::size_t>(layer)) +=
+        static_cast<std::size_t>(packed_bytes(*tensor.stored, compute_dtype));
   }
   return bytes;
 }

@@ -30,7 +30,7 @@ std::span<const float> TargetRows::logits(std::int32_t node) {
 std::span<const float> TargetRows::ruled_logits(std::int32_t node) {
   const auto mask = tree_->mask(node);
   return masked_logits(logits(node), mask.get(), runner_.scratch_,
-                       changed_ ? std::span<const TokenBias>() : state_->bias);
+                       runner_.changed_ ? std::span<const TokenBias>() : state_->bias);
 }
 
 std::span<const float> TargetRows::distribution(std::int32_t node) {
@@ -40,7 +40,7 @@ std::span<const float> TargetRows::distribution(std::int32_t node) {
 std::span<const float> TargetRows::distribution_at(std::int32_t node,
                                                    const SamplingParams& params) {
   std::vector<float>& probs = runner_.probs_;
-  if (changed_) {
+  if (runner_.changed_) {
     process_logits(ruled_logits(node), params, nullptr, runner_.scratch_, probs);
   } else {
     const PathCounts path(*state_, params, *tree_, node);
@@ -50,7 +50,7 @@ std::span<const float> TargetRows::distribution_at(std::int32_t node,
 }
 
 TokenId TargetRows::argmax(std::int32_t node) {
-  if (changed_) return argmax_logits(ruled_logits(node), params_, nullptr);
+  if (runner_.changed_) return argmax_logits(ruled_logits(node), params_, nullptr);
   const PathCounts path(*state_, params_, *tree_, node);
   return argmax_logits(ruled_logits(node), params_, path.seen(), path.fresh());
 }
@@ -143,9 +143,7 @@ TargetRunner::Pass TargetRunner::pass(std::span<const Text> texts, const Prepare
   if (change_) change_(pass_rows());
   const ForwardBatch batch{tokens_, positions_, write_slots_, segments_, logit_rows_, division_};
   PassEpilogue* const epilogue = prepare ? prepare(*this) : nullptr;
-  for (std::size_t t = 0; t < count_; ++t) {
-    texts_[t].changed_ = epilogue != nullptr;
-  }
+  changed_ = epilogue != nullptr;
   logits_ = model_.forward(batch, pool_, epilogue);
   return held;
 }

@@ -54,7 +54,6 @@ class TargetRows final : public TargetSource {
   TreeOrder order_;
   std::int32_t prefill_rows_ = 0, first_logits_ = 0;
   std::size_t own_segment_ = 0;          ///< of what it alone has from former passes
-  bool changed_ = false;                 ///< the logits hold bias and penalties already
   KvSlots slots_;                        ///< by row, prefill rows first
   std::vector<std::int32_t> positions_;  ///< likewise
 };
@@ -177,6 +176,7 @@ class TargetRunner {
   ChangePass change_;
   std::deque<TargetRows> texts_;  ///< keep their memory; a pass has the first `count_`
   std::size_t count_ = 0;
+  bool changed_ = false;  ///< the pass's logits hold masks, bias and penalties already
   const float* logits_ = nullptr;
   LogitsScratch scratch_;
   std::vector<float> probs_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/stopwatch.h"
+#include "models/penalty_text.h"
 
 namespace coppice {
 namespace {
@@ -104,13 +105,12 @@ class DeviceJudge final : public TreeJudge {
       const TextTree& text = texts[t];
       if (text.tree == nullptr) continue;
       list(text, pass.text(t).order());
-      const bool penalised = text.params.penalises() || !text.state->bias.empty();
+      const bool penalised = changes_logits(*text.state, text.params);
       judged_.push_back({text.key, text.params, text.rule, penalised ? &penalties_[t] : nullptr});
     }
     if (judged_.empty()) return nullptr;
     for (std::size_t t = 0; t < texts.size(); ++t) {
-      const SequenceState& text = *texts[t].state;
-      penalties_[t] = {text.counts.counts(), token_, parent_, text.new_counts.counts(), text.bias};
+      penalties_[t] = penalty_text(*texts[t].state, token_, parent_);
     }
     sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_, mask_});
     return &sampler_.judge_epilogue();

@@ -1,7 +1,5 @@
 #include "models/gguf/weight_mix.h"
 
-#include <charconv>
-
 namespace coppice {
 namespace {
 
@@ -13,16 +11,6 @@ bool has_more_bits(std::int32_t layer, std::int32_t layers) {
 /// The table that makes logits.
 bool is_output(const ModelConfig& config, std::string_view name) {
   return name == (config.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight");
-}
-
-/// The layer that a parameter's name speaks of; -1: none.
-std::int32_t layer_of(std::string_view name) {
-  constexpr std::string_view begin = "model.layers.";
-  std::int32_t layer = -1;
-  if (!name.starts_with(begin)) return layer;
-  name.remove_prefix(begin.size());
-  std::from_chars(name.data(), name.data() + name.size(), layer);
-  return layer;
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // What requests came to, as C reads it.
 #include "c/outcome.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace coppice::c {

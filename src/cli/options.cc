@@ -370,8 +370,8 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
 
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {
   if (!engine.draft.empty()) return;
-  const bool asked = text_in(values, "policy") == name_of(Policy::none);
   const Policy policy = named("policy", text_in(values, "policy"), all_policies());
+  const bool asked = policy == Policy::none;
   const bool forces = asks_for_constraint(values) && takes(policy, PolicyOption::lookup);
   // These draft without a model.
   if (!asked && (asks_for(lookup_in(values)) || forces)) return;

@@ -39,13 +39,11 @@ po::options_description token_options() {
 void read_token_options(const po::variables_map& values, GenerateOptions& options) {
   options.sampling.presence_penalty = values["presence-penalty"].as<double>();
   options.sampling.frequency_penalty = values["frequency-penalty"].as<double>();
-  options.logit_bias.clear();
   if (values.count("logit-bias") != 0) {
     for (const std::string& text : values["logit-bias"].as<std::vector<std::string>>()) {
       options.logit_bias.push_back(bias_in(text));
     }
   }
-  options.stop_tokens.clear();
   if (values.count("stop-tokens") != 0) {
     options.stop_tokens =
         numbers_in<TokenId>("stop-tokens", values["stop-tokens"].as<std::string>(), 0);

@@ -11,8 +11,8 @@ namespace {
 
 using Kind = constraints::ConstraintSource::Kind;
 
-Constraint compiled(const Engine& engine, const constraints::ConstraintSource& source) {
-  return ConstraintAccess::make(engine, compile(source));
+Constraint compiled(const Engine& engine, constraints::ConstraintSource&& source) {
+  return ConstraintAccess::make(engine, compile(std::move(source)));
 }
 
 }  // namespace

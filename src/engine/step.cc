@@ -270,8 +270,7 @@ void Step::Part::note_logprob(TargetRows& target, std::int32_t node, TokenId tok
   const std::span<const float> probs = params.temperature > 0.0
                                            ? target.distribution(node)
                                            : target.distribution_at(node, params.unfiltered());
-  sequence().logprobs.push_back(
-      logprob_of(probs, token, sequence().request.options.top_logprobs));
+  sequence().logprobs.push_back(logprob_of(probs, token, sequence().request.options.top_logprobs));
 }
 
 }  // namespace coppice

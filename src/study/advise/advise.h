@@ -113,8 +113,8 @@ struct Advice {
   std::string device, dtype;
   double temperature = 0.0;
   Acceptance acceptance = Acceptance::rejection;
-  /// By the cost table, of passes of 1 and 17 rows, at the usual length of the texts.
   std::int32_t largest_tree = 0;  ///< that was tried
+  /// By the cost table, of passes of 1 and 17 rows, at the usual length of the texts.
   double target_seconds = 0.0, target_wide_seconds = 0.0, draft_seconds = 0.0;
   std::vector<double> acceptance_vector;  ///< by sibling rank: what Sequoia's trees are planned for
   Candidate plain;
@@ -142,7 +142,7 @@ Advice advise(Engine& engine, const AdviceRequest& request);
 /// False: stopped. Throws as advise().
 bool try_format(Engine& engine, const AdviceRequest& request, DraftFormat& format);
 
-/// Largest tree of a candidate: what engines must be loaded for.
+/// Largest tree of a candidate where no layers are streamed: what engines must be loaded for.
 inline constexpr std::int32_t largest_advised_tree = 64;
 
 // Advice for people and for programs.

@@ -69,7 +69,7 @@ std::string sampled_text(const Advice& advice) {
   return cat(
       to_text(table),
       "\nTried in short runs: DySpec's trees and chains of these sizes, for sizes of 4 to ",
-      advice.largest_tree,
+      std::min(advice.largest_tree, largest_advised_tree),
       "\nthe Sequoia tree for this pair of the depth that makes most of the costs above, and "
       "trees with looked-up\nchildren (--lookup text) beside the draft's (dyspec+lookup) and "
       "alone (lookup: --draft none). After each\nprompt the slower half is left out; \"prompts\" "
