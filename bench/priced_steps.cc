@@ -66,7 +66,8 @@ void PricedSteps::add(const StepView& step) {
 
   std::vector<StepEnd>& ends = ends_.emplace_back();
   ends.push_back({1.0, costs_.target.seconds(1, prefix)});
-  // Nodes are in the order of their values, or as they were drawn; a node of depth d takes d passes.
+  // Nodes are in the order of their values, or as they were drawn; a node of depth d takes d
+  // passes.
   for (const std::int32_t node : step.verdict.path) {
     const StepSeconds to =
         price(step.tree, node, step.tree.depth[static_cast<std::size_t>(node)], prefix);

@@ -15,7 +15,8 @@
 // (4) commit() moves the slots of accepted nodes to the sequence; the others are freed with the
 //     step.
 // (5) free_steps_ has room for all steps_, so that a step's end cannot fail.
-// (6) Of the texts of evaluate(GrowingText) only those that name a step of this runner are evaluated.
+// (6) Of the texts of evaluate(GrowingText) only those that name a step of this runner are
+// evaluated.
 #pragma once
 
 #include <cstdint>

@@ -17,14 +17,13 @@ namespace {
 
 /// By the names of other programs' commands, or by a slip; "" for anything else.
 std::string command_meant_by(const std::string& name) {
-  constexpr std::pair<std::string_view, const char*> others[] = {
-      {"run", "'generate' or 'chat'"},
-      {"cli", "'generate' or 'chat'"},
-      {"complete", "'generate'"},
-      {"bench", "'advise' or 'study'"},
-      {"quantize", "'quantise'"},
-      {"convert", "'quantise'"},
-      {"server", "'serve'"}};
+  constexpr std::pair<std::string_view, const char*> others[] = {{"run", "'generate' or 'chat'"},
+                                                                 {"cli", "'generate' or 'chat'"},
+                                                                 {"complete", "'generate'"},
+                                                                 {"bench", "'advise' or 'study'"},
+                                                                 {"quantize", "'quantise'"},
+                                                                 {"convert", "'quantise'"},
+                                                                 {"server", "'serve'"}};
   for (const auto& [other, ours] : others) {
     if (name == other) return ours;
   }

@@ -93,8 +93,7 @@ constexpr OtherNames table[] = {
     {Meaning::none, "", "--lora --lora-scaled --control-vector",
      "coppice has no adapters; merge them into the weights"},
     {Meaning::none, "", "-mm --mmproj --image --audio", "coppice reads and writes text alone"},
-    {Meaning::none, "", "--host --port --api-key",
-     "it is an option of coppice serve"},
+    {Meaning::none, "", "--host --port --api-key", "it is an option of coppice serve"},
     {Meaning::none, "", "--quantization",
      "weights are run as they are stored; --target-weights and --draft-weights round them as they "
      "are read, coppice quantise writes them in fewer bits"},

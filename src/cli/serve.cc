@@ -56,7 +56,8 @@ po::options_description server_options() {
       "allow-origin", po::value<std::string>()->value_name("ORIGIN"),
       "let pages of this origin ask, such as https://example.org, or * for all; if not given, only "
       "the server's own page")(
-      "log", po::value<std::string>()->default_value("requests")->value_name("none|requests|prompts"),
+      "log",
+      po::value<std::string>()->default_value("requests")->value_name("none|requests|prompts"),
       "JSON lines on standard error: a line for each answer and text; prompts: with what was asked "
       "and written");
   return d;
@@ -77,7 +78,8 @@ std::vector<std::string> keys_in(const std::string& source) {
     const std::string name = source.substr(environment.size());
     const char* const value = std::getenv(name.c_str());
     if (value == nullptr) {
-      throw_usage(cat("--api-key ", quote(source), ": the environment has no variable ", quote(name)));
+      throw_usage(
+          cat("--api-key ", quote(source), ": the environment has no variable ", quote(name)));
     }
     text = value;
   } else {
@@ -152,15 +154,16 @@ int serve(const std::vector<std::string>& arguments) {
       .add(sampling_options(usual))
       .add(drafting_options(usual));
   po::variables_map values;
-  if (!parse(arguments, all,
-             "coppice serve: answer OpenAI's and Anthropic's APIs over HTTP\n\n"
-             "  coppice serve\n"
-             "  coppice serve --target MODEL --draft MODEL --port 8000 --api-key keys.txt\n"
-             "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\"}'\n\n"
-             "Options of sampling and speculation are for requests that say nothing of them. "
-             "Sampling\nis as generation_config.json of the target says, unless options say "
-             "otherwise.\n",
-             values)) {
+  if (!parse(
+          arguments, all,
+          "coppice serve: answer OpenAI's and Anthropic's APIs over HTTP\n\n"
+          "  coppice serve\n"
+          "  coppice serve --target MODEL --draft MODEL --port 8000 --api-key keys.txt\n"
+          "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\"}'\n\n"
+          "Options of sampling and speculation are for requests that say nothing of them. "
+          "Sampling\nis as generation_config.json of the target says, unless options say "
+          "otherwise.\n",
+          values)) {
     return 0;
   }
   if (values.count("seed") != 0) {

@@ -58,8 +58,7 @@ class TreeWatch {
     for (const auto& text : texts_) {
       const std::uint64_t sample = view.key.sequence - text->first_stream;
       const std::vector<TokenId>& tokens = view.state.tokens;
-      const bool same = view.key.seed == text->seed &&
-                        std::cmp_less(sample, text->samples) &&
+      const bool same = view.key.seed == text->seed && std::cmp_less(sample, text->samples) &&
                         tokens.size() >= text->prompt.size() &&
                         std::equal(text->prompt.begin(), text->prompt.end(), tokens.begin());
       if (!same) continue;

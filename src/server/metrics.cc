@@ -77,22 +77,23 @@ std::string Metrics::text(const EngineStatistics& engine) const {
   const auto slots = static_cast<double>(cache.target_slots);
   const auto used = static_cast<double>(cache.target_slots - cache.target_free - cache.evictable);
   const std::lock_guard lock(mutex_);
-  std::string text = header("coppice:http_requests_total", "Answers by path and status.", "counter");
+  std::string text =
+      header("coppice:http_requests_total", "Answers by path and status.", "counter");
   for (const auto& [key, count] : answers_) {
     text += cat("coppice:http_requests_total{path=\"", key.first, "\",status=\"", key.second,
                 "\"} ", count, '\n');
   }
   text += plain("gauge", "coppice:num_requests_running", "Texts that take steps.", engine.running);
-  text += plain("gauge", "coppice:num_requests_waiting", "Texts that wait for room.",
-                engine.waiting);
+  text +=
+      plain("gauge", "coppice:num_requests_waiting", "Texts that wait for room.", engine.waiting);
   text += plain("gauge", "coppice:kv_cache_usage_perc",
                 "Part of the target's KV slots that texts use, 0 to 1.",
                 slots > 0.0 ? used / slots : 0.0);
   text += plain("counter", "coppice:prompt_tokens_total", "Prompt tokens of ended texts.", prompt_);
   text += plain("counter", "coppice:prefix_cache_hits_total",
                 "Of these, tokens whose KV was in memory.", cached_);
-  text += plain("counter", "coppice:generation_tokens_total", "New tokens of ended texts.",
-                generated_);
+  text +=
+      plain("counter", "coppice:generation_tokens_total", "New tokens of ended texts.", generated_);
   text += header("coppice:request_success_total", "Ended texts by what ended them.", "counter");
   for (const auto& [reason, count] : ends_) {
     text += cat("coppice:request_success_total{finished_reason=\"", reason, "\"} ", count, '\n');
@@ -110,9 +111,9 @@ std::string Metrics::text(const EngineStatistics& engine) const {
                    engine.drafted_by_depth);
   text += by_depth("coppice:spec_decode_num_accepted_tokens_per_pos_total",
                    "Draft tokens accepted, by depth in the tree.", engine.accepted_by_depth);
-  text += plain("counter", "coppice:target_passes_total",
-                "Passes of the target that judged trees, one for all texts of a step.",
-                engine.passes);
+  text +=
+      plain("counter", "coppice:target_passes_total",
+            "Passes of the target that judged trees, one for all texts of a step.", engine.passes);
   text += first_token_.text("coppice:time_to_first_token_seconds",
                             "From a request's arrival to its first token.");
   text += between_tokens_.text("coppice:inter_token_latency_seconds",

@@ -47,18 +47,21 @@ std::vector<TokenLogprob> prompt_logprobs(Engine& engine, std::span<const TokenI
     state.begin_tree(chain);
     path.clear();
     for (std::size_t i = 1; i < nodes; ++i) {
-      path.push_back(chain.add_certain(static_cast<std::int32_t>(i) - 1, prompt[root + i], 0, 1.0, 1.0));
+      path.push_back(
+          chain.add_certain(static_cast<std::int32_t>(i) - 1, prompt[root + i], 0, 1.0, 1.0));
     }
-    const TargetRunner::Pass pass = turn.target.pass(state, chain, SamplingParams{.temperature = 1.0});
+    const TargetRunner::Pass pass =
+        turn.target.pass(state, chain, SamplingParams{.temperature = 1.0});
     if (!pass) {
-      throw_failure("too few KV slots for the prompt's log-probabilities now; ask again later, or "
-                    "raise --kv-tokens");
+      throw_failure(
+          "too few KV slots for the prompt's log-probabilities now; ask again later, or "
+          "raise --kv-tokens");
     }
     turn.target.wait();
     TargetRows& judged = pass->text();
     for (std::size_t i = 0; i < nodes; ++i) {
-      entries.push_back(logprob_of(judged.distribution(static_cast<std::int32_t>(i)),
-                                   prompt[root + i + 1], top));
+      entries.push_back(
+          logprob_of(judged.distribution(static_cast<std::int32_t>(i)), prompt[root + i + 1], top));
     }
     judged.commit(path);
     for (std::size_t i = 1; i <= nodes; ++i) state.append(prompt[root + i]);

@@ -88,7 +88,8 @@ const std::vector<Service::Route>& Service::routes() {
 // Null: no such path. Of a path with another method any of its routes.
 const Service::Route* Service::route_of(const HttpRequest& request) {
   const Route* found = nullptr;
-  const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  const std::string_view method =
+      request.method == "HEAD" ? "GET" : std::string_view(request.method);
   for (const Route& route : routes()) {
     const bool prefix = route.path == models_path;
     const bool same = prefix ? request.path.starts_with(route.path) : request.path == route.path;
@@ -101,7 +102,8 @@ const Service::Route* Service::route_of(const HttpRequest& request) {
 
 std::optional<HttpAnswer> Service::screen(const HttpRequest& request) {
   if (!is_own_host(request)) {
-    return error(request.path, 403, "the Host header names another machine; use this one's address");
+    return error(request.path, 403,
+                 "the Host header names another machine; use this one's address");
   }
   if (!takes_origin(request)) {
     return error(request.path, 403,
@@ -118,10 +120,9 @@ std::optional<HttpAnswer> Service::screen(const HttpRequest& request) {
     return answer;
   }
   if (!route->open_to_all && !knows_key(request)) {
-    HttpAnswer answer =
-        error(request.path, 401,
-              "a valid API key is missing; send it as \"Authorization: Bearer KEY\"", "",
-              "invalid_api_key");
+    HttpAnswer answer = error(
+        request.path, 401, "a valid API key is missing; send it as \"Authorization: Bearer KEY\"",
+        "", "invalid_api_key");
     answer.headers.emplace_back("WWW-Authenticate", "Bearer");
     return answer;
   }
@@ -207,7 +208,8 @@ bool Service::takes_origin(const HttpRequest& request) const {
   const std::optional<std::string_view> origin = request.header("origin");
   if (!origin || options_.allow_origin == "*" || *origin == options_.allow_origin) return true;
   const std::size_t scheme = origin->find("://");
-  return scheme != origin->npos && origin->substr(scheme + 3) == request.header("host").value_or("");
+  return scheme != origin->npos &&
+         origin->substr(scheme + 3) == request.header("host").value_or("");
 }
 
 void Service::complete(const HttpRequest& request, HttpAnswer& answer) const {
@@ -235,7 +237,9 @@ std::int32_t Service::most_texts() const {
 }
 
 void Service::page_of_chats(const HttpRequest&, const Answer& exchange) {
-  exchange->answer({200, std::string(page()), "text/html; charset=utf-8",
+  exchange->answer({200,
+                    std::string(page()),
+                    "text/html; charset=utf-8",
                     {{"Cache-Control", "no-cache"},
                      {"Content-Security-Policy",
                       "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -256,30 +260,29 @@ void Service::metrics(const HttpRequest&, const Answer& exchange) {
 void Service::props(const HttpRequest&, const Answer& exchange) {
   const BackendFacts& facts = backend_.load()->facts();
   const GenerateOptions& options = options_.defaults.options;
-  const Json json = {
-      {"default_generation_settings",
-       {{"n_ctx", facts.context_length},
-        {"params",
-         {{"temperature", options.sampling.temperature},
-          {"top_k", options.sampling.top_k},
-          {"top_p", options.sampling.top_p},
-          {"min_p", options.sampling.min_p},
-          {"repeat_penalty", options.sampling.repetition_penalty},
-          {"stop", options.stop}}}}},
-      {"total_slots", facts.parallel},
-      {"model_alias", options_.defaults.model},
-      {"model_path", facts.target},
-      {"draft_path", facts.draft.empty() ? Json() : Json(facts.draft)},
-      {"chat_template", facts.chat_template},
-      {"bos_token", facts.bos_text},
-      {"eos_token", facts.eos_text},
-      {"modalities", {{"vision", false}, {"audio", false}}},
-      {"device", facts.device},
-      {"kv_tokens", facts.kv_tokens},
-      {"max_tree_size", facts.max_tree_size},
-      {"policy", name_of(options.speculation)},
-      {"system_fingerprint", facts.fingerprint},
-      {"build_info", cat("coppice ", version())}};
+  const Json json = {{"default_generation_settings",
+                      {{"n_ctx", facts.context_length},
+                       {"params",
+                        {{"temperature", options.sampling.temperature},
+                         {"top_k", options.sampling.top_k},
+                         {"top_p", options.sampling.top_p},
+                         {"min_p", options.sampling.min_p},
+                         {"repeat_penalty", options.sampling.repetition_penalty},
+                         {"stop", options.stop}}}}},
+                     {"total_slots", facts.parallel},
+                     {"model_alias", options_.defaults.model},
+                     {"model_path", facts.target},
+                     {"draft_path", facts.draft.empty() ? Json() : Json(facts.draft)},
+                     {"chat_template", facts.chat_template},
+                     {"bos_token", facts.bos_text},
+                     {"eos_token", facts.eos_text},
+                     {"modalities", {{"vision", false}, {"audio", false}}},
+                     {"device", facts.device},
+                     {"kv_tokens", facts.kv_tokens},
+                     {"max_tree_size", facts.max_tree_size},
+                     {"policy", name_of(options.speculation)},
+                     {"system_fingerprint", facts.fingerprint},
+                     {"build_info", cat("coppice ", version())}};
   exchange->answer({200, to_text(json)});
 }
 
@@ -307,7 +310,8 @@ void Service::model(const HttpRequest& request, const Answer& exchange) {
     throw ApiError(404, cat("The model ", quote(name), " does not exist"), "model",
                    "model_not_found");
   }
-  exchange->answer({200, to_text(model_json(options_.defaults.model, since_, backend_.load()->facts()))});
+  exchange->answer(
+      {200, to_text(model_json(options_.defaults.model, since_, backend_.load()->facts()))});
 }
 
 // llama.cpp's fields and vLLM's.
@@ -391,7 +395,11 @@ void Service::write(const HttpRequest& request, const Answer& exchange, TextsJob
     }
   } while (!texts_.compare_exchange_weak(before, before + texts));
   if (log_.prompts()) log_.write("prompt", {{"id", request.id}, {"body", request.body}});
-  TextsHooks hooks{metrics_, log_, request.id, now_seconds(), [this, texts] { texts_ -= texts; },
+  TextsHooks hooks{metrics_,
+                   log_,
+                   request.id,
+                   now_seconds(),
+                   [this, texts] { texts_ -= texts; },
                    [this, path = request.path](int status, const std::string& message) {
                      return error(path, status, message);
                    }};

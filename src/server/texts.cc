@@ -46,10 +46,9 @@ class Texts : public std::enable_shared_from_this<Texts> {
   void submit(Backend& backend, Request request, std::int32_t choice) {
     TextEvents events;
     events.finished = [self = shared_from_this(), choice](Outcome& outcome) {
-      self->exchange_->post(
-          [self, choice, ended = std::make_shared<Outcome>(std::move(outcome))] {
-            self->end(choice, *ended);
-          });
+      self->exchange_->post([self, choice, ended = std::make_shared<Outcome>(std::move(outcome))] {
+        self->end(choice, *ended);
+      });
     };
     if (job_.trees && job_.stream) {
       events.judged = [self = shared_from_this(), choice](std::int32_t sample,

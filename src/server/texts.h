@@ -14,8 +14,8 @@ namespace coppice::server {
 struct TextsHooks {
   Metrics& metrics;
   Log& log;
-  std::string id;       ///< of the request
-  double since = 0.0;   ///< when it came
+  std::string id;      ///< of the request
+  double since = 0.0;  ///< when it came
   /// On the I/O thread, when all is over.
   std::function<void()> over;
   /// What an error's body is in this API.

@@ -25,8 +25,7 @@ constexpr const char* jinja =
 class ChatTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    write_file(pair_.path() / "target" / "tokenizer.json",
-               letters_tokenizer(special).dump());
+    write_file(pair_.path() / "target" / "tokenizer.json", letters_tokenizer(special).dump());
     write_file(pair_.path() / "target" / "chat_template.jinja", jinja);
     engine_.emplace(Engine::load(pair_.options()));
   }

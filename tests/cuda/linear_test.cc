@@ -372,7 +372,8 @@ TEST_F(CudaLinear, StacksPartsOfEveryType) {
   const EmbeddingTable table = packed->table();
   EXPECT_EQ(table.format, WeightFormat::bf16);
   std::vector<std::uint16_t> got(26 * in);
-  cuda::check(cudaMemcpy(got.data(), table.rows, got.size() * 2, cudaMemcpyDeviceToHost), "download");
+  cuda::check(cudaMemcpy(got.data(), table.rows, got.size() * 2, cudaMemcpyDeviceToHost),
+              "download");
   std::vector<std::uint16_t> expected = narrow;
   for (const float v : wide) expected.push_back(nearest_bf16(v));
   for (const std::uint16_t bits : half) expected.push_back(nearest_bf16(half_value(bits)));

@@ -113,8 +113,8 @@ TEST(Calibration, LearnsFromNumbers) {
   EXPECT_LT(calibration.child(0, 0.4, 0.9), calibration.child(0, 0.4, 0.3));
 }
 
-// A proposed child says nothing of those that are drawn, nor do those that are drawn behind it, once
-// it is refused: they are what the draft would mostly have drawn second.
+// A proposed child says nothing of those that are drawn, nor do those that are drawn behind it,
+// once it is refused: they are what the draft would mostly have drawn second.
 TEST(Calibration, LearnsNothingBehindAProposedChild) {
   TokenTree tree;
   tree.reset(0);

@@ -26,9 +26,9 @@ inline std::filesystem::path write_law_prices(const TinyPair& pair,
     table[model]["points"] = nlohmann::json::array();
     for (const int rows : {1, 2, 5, 6, 12, 13, 64}) {
       // The target's costs have steps that trees stop at.
-      const double seconds =
-          model[0] == 't' ? 1e-3 + row_seconds * rows + (rows > 5 ? 2e-4 : 0) + (rows > 12 ? 1e-3 : 0)
-                          : 1e-4 + 1e-6 * rows;
+      const double seconds = model[0] == 't' ? 1e-3 + row_seconds * rows + (rows > 5 ? 2e-4 : 0) +
+                                                   (rows > 12 ? 1e-3 : 0)
+                                             : 1e-4 + 1e-6 * rows;
       table[model]["points"].push_back(
           {{"rows", rows}, {"seconds_short", seconds}, {"seconds_long", seconds}});
     }

@@ -42,7 +42,8 @@ TEST_F(Chats, AnAnswerHasOpenAisShape) {
 
 TEST_F(Chats, AStreamNamesTheRoleFirst) {
   const std::vector<std::string> events =
-      post("{" + hello + R"(, "stream": true, "stream_options": {"include_usage": true}})").events();
+      post("{" + hello + R"(, "stream": true, "stream_options": {"include_usage": true}})")
+          .events();
   ASSERT_GT(events.size(), 4u);
   const Json first = Json::parse(events[0]);
   EXPECT_EQ(first["object"], "chat.completion.chunk");
@@ -93,11 +94,10 @@ TEST_F(Chats, WrongMessagesAreNamed) {
     EXPECT_EQ(reply.status, 400) << given;
     EXPECT_EQ(reply.json()["error"]["param"], param) << given << reply.body;
   }
-  for (const char* field :
-       {R"("store": true)", R"("functions": [])", R"("modalities": ["audio"])",
-        R"("top_logprobs": 2)", R"("logprobs": 2)", R"("prediction": {})",
-        R"("tool_choice": "required")", R"("reasoning_effort": 5)",
-        R"("chat_template_kwargs": {"colour": "red"})"}) {
+  for (const char* field : {R"("store": true)", R"("functions": [])", R"("modalities": ["audio"])",
+                            R"("top_logprobs": 2)", R"("logprobs": 2)", R"("prediction": {})",
+                            R"("tool_choice": "required")", R"("reasoning_effort": 5)",
+                            R"("chat_template_kwargs": {"colour": "red"})"}) {
     EXPECT_EQ(post("{" + hello + ", " + field + "}").status, 400) << field;
   }
 }
@@ -111,7 +111,8 @@ TEST_F(Chats, ReasoningIsSetWhereTheTemplateReadsIt) {
 
 TEST_F(Chats, ToolCallsAreFoundInTheText) {
   backend_.answer =
-      "I look.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>";
+      "I look.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+      "\"Rome\"}}\n</tool_call>";
   backend_.facts_.chat_template += " arguments";
   for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{200}}) {
     backend_.piece = piece;
@@ -202,7 +203,8 @@ TEST_F(Chats, MessagesAreChatsInOtherWords) {
   EXPECT_EQ(start["type"], "message_start");
   EXPECT_GT(start["message"]["usage"]["input_tokens"], 0);
   EXPECT_EQ(Json::parse(events.back())["type"], "message_stop");
-  const Json count = post("{\"model\": \"fake\", " + hello + "}", "/v1/messages/count_tokens").json();
+  const Json count =
+      post("{\"model\": \"fake\", " + hello + "}", "/v1/messages/count_tokens").json();
   EXPECT_EQ(count["input_tokens"], json["usage"]["input_tokens"]);
   const Json error = post("{" + hello + "}", "/v1/messages").json();
   EXPECT_EQ(error["type"], "error");

@@ -137,8 +137,8 @@ std::string request_text(std::string_view method, std::string_view path, std::st
   std::string text = std::string(method) + " " + std::string(path) +
                      " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers);
   if (!body.empty()) {
-    text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-            "\r\n";
+    text +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   }
   return text + "\r\n" + std::string(body);
 }

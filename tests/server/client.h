@@ -13,7 +13,7 @@
 namespace coppice::testing {
 
 struct Reply {
-  int status = 0;  ///< 0: there was none
+  int status = 0;                              ///< 0: there was none
   std::map<std::string, std::string> headers;  ///< names in small letters
   std::string body;                            ///< chunks joined
   bool whole = false;                          ///< it came to its end

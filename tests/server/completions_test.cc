@@ -36,8 +36,7 @@ TEST_F(Completions, AnAnswerHasOpenAisShape) {
   EXPECT_EQ(json["model"], "fake");
   EXPECT_EQ(json["system_fingerprint"], "fp_fake");
   EXPECT_EQ(json["id"].get<std::string>().substr(0, 5), "cmpl-");
-  EXPECT_EQ(json["choices"],
-            Json::parse(R"([{"index": 0, "text": "Hello, world", "logprobs": null,
+  EXPECT_EQ(json["choices"], Json::parse(R"([{"index": 0, "text": "Hello, world", "logprobs": null,
                              "finish_reason": "stop"}])"));
   EXPECT_EQ(json["usage"]["prompt_tokens"], 4);
   EXPECT_EQ(json["usage"]["completion_tokens"], 12);
@@ -117,7 +116,8 @@ TEST_F(Completions, WrongFieldsAreNamed) {
            {R"({"prompt": "x", "response_format": {"type": "json_schema"}})",
             "response_format.json_schema"},
            {R"({"prompt": "x", "response_format": {"type": "json_schema",
-                "json_schema": {"schema": {"type": "nothing"}}}})", "response_format"},
+                "json_schema": {"schema": {"type": "nothing"}}}})",
+            "response_format"},
            {R"({"prompt": "x", "grammar": "no rule"})", "response_format"},
            {R"({"prompt": "x", "grammar": "root ::= \"a\"", "json_schema": {}})", "json_schema"}}) {
     expect_refused(body, param);

@@ -231,7 +231,8 @@ TEST_F(Served, BiasesAndPenaltiesAreObeyed) {
   greedy.max_new_tokens = 1;
   const TokenId first = engine_->generate("Once", greedy).tokens[0];
   const Json biased = post(R"({"prompt": "Once", "max_tokens": 8, "temperature": 0,
-                               "logit_bias": {")" + std::to_string(first) + R"(": -100}})")
+                               "logit_bias": {")" +
+                           std::to_string(first) + R"(": -100}})")
                           .json();
   EXPECT_NE(biased["choices"][0]["text"], plain["choices"][0]["text"]);
   EXPECT_EQ(post(R"({"prompt": "x", "logit_bias": {"-1": 1}})").json()["error"]["param"],

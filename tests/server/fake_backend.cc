@@ -54,9 +54,8 @@ std::shared_ptr<server::Job> FakeBackend::submit(Request request, server::TextEv
     changed_.notify_all();
   }
   job->thread = std::thread(
-      [this, job = job.get(), request = std::move(request), finished = std::move(events.finished)]() mutable {
-        write(*job, request, finished);
-      });
+      [this, job = job.get(), request = std::move(request),
+       finished = std::move(events.finished)]() mutable { write(*job, request, finished); });
   return job;
 }
 
@@ -81,7 +80,8 @@ void FakeBackend::write(FakeJob& job, Request& request,
       std::vector<TokenLogprob> logprobs;
       for (const char byte : part) {
         tokens.push_back(static_cast<unsigned char>(byte));
-        if (request.options.logprobs) logprobs.push_back({tokens.back(), -0.5, {{tokens.back(), -0.5}}});
+        if (request.options.logprobs)
+          logprobs.push_back({tokens.back(), -0.5, {{tokens.back(), -0.5}}});
       }
       text.text += part;
       text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
@@ -107,8 +107,8 @@ void FakeBackend::write(FakeJob& job, Request& request,
       statistics_.steps += text.statistics.steps;
       statistics_.accepted += 2 * text.statistics.steps;
     }
-    cancelled_ += !outcome.samples.empty() &&
-                  outcome.samples.back().finish_reason == FinishReason::cancelled;
+    cancelled_ +=
+        !outcome.samples.empty() && outcome.samples.back().finish_reason == FinishReason::cancelled;
     changed_.notify_all();
   }
   finished(outcome);

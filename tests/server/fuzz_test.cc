@@ -36,9 +36,9 @@ const std::vector<std::string>& bodies() {
 
 /// A few bytes changed, doubled, dropped, or swapped for what parsers stumble over.
 std::string damaged(std::string text, std::mt19937_64& random) {
-  static const std::vector<std::string> odd = {"null", "-1",     "1e400", "[[[[",   "{}",
-                                               "\"\"", "\\ud800", "\xff",  "\0x",    "true",
-                                               ":",    "\r\n",   "%00",   "99999999999999999999"};
+  static const std::vector<std::string> odd = {
+      "null", "-1",  "1e400", "[[[[", "{}",   "\"\"", "\\ud800",
+      "\xff", "\0x", "true",  ":",    "\r\n", "%00",  "99999999999999999999"};
   const auto below = [&](std::size_t count) { return random() % count; };
   for (std::size_t changes = 1 + below(4); changes > 0 && !text.empty(); --changes) {
     const std::size_t at = below(text.size()), length = below(12);
@@ -99,8 +99,8 @@ TEST(ServerFuzz, DamagedRequestsLeaveTheServerWell) {
                                           "/tokenize",       "/v1/models/fake"};
   int answered = 0;
   for (int i = 0; i < 1500; ++i) {
-    const std::string whole = request_text("POST", paths[random() % paths.size()],
-                                           bodies()[random() % bodies().size()]);
+    const std::string whole =
+        request_text("POST", paths[random() % paths.size()], bodies()[random() % bodies().size()]);
     Client client(server.port());
     client.send(damaged(whole, random));
     // Some leave at once.

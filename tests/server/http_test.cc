@@ -61,8 +61,10 @@ TEST_F(Http, AnOldClientGetsItsStreamUntilTheEnd) {
 
 TEST_F(Http, AClientThatAsksFirstIsToldToGoOn) {
   Client client(server_.port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
-              "Content-Length: " + std::to_string(completion.size()) + "\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+      "Content-Length: " +
+      std::to_string(completion.size()) + "\r\n\r\n");
   EXPECT_EQ(client.read().status, 100);
   client.send(completion);
   EXPECT_EQ(client.read().status, 200);

@@ -94,11 +94,11 @@ class ChatWriter final : public AnswerWriter {
     json["choices"] = Json::array();
     for (const auto& [index, text] : texts_) {
       const Choice& choice = choices_.at(index);
-      Json message = {{"role", "assistant"},
-                      {"content", choice.content.empty() && choice.reader.calls_tools()
-                                      ? Json()
-                                      : Json(choice.content)},
-                      {"refusal", Json()}};
+      Json message = {
+          {"role", "assistant"},
+          {"content",
+           choice.content.empty() && choice.reader.calls_tools() ? Json() : Json(choice.content)},
+          {"refusal", Json()}};
       if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
       if (choice.reader.calls_tools()) message["tool_calls"] = choice.calls;
       json["choices"].push_back(
@@ -202,8 +202,8 @@ class ChatWriter final : public AnswerWriter {
       case AnswerDelta::Kind::arguments:
         break;
     }
-    return {{"tool_calls", Json::array({{{"index", delta.call},
-                                         {"function", {{"arguments", delta.text}}}}})}};
+    return {{"tool_calls",
+             Json::array({{{"index", delta.call}, {"function", {{"arguments", delta.text}}}}})}};
   }
 
   std::string say(std::int32_t index, const std::vector<AnswerDelta>& deltas) {
@@ -231,8 +231,7 @@ class ChatWriter final : public AnswerWriter {
     Json content = Json::array();
     for (const TokenLogprob& entry : logprobs) {
       Json top = Json::array();
-      const auto count =
-          std::min(entry.top.size(), static_cast<std::size_t>(shape_.top_logprobs));
+      const auto count = std::min(entry.top.size(), static_cast<std::size_t>(shape_.top_logprobs));
       for (std::size_t i = 0; i < count; ++i) {
         top.push_back(token_json(entry.top[i].first, entry.top[i].second));
       }
@@ -261,9 +260,9 @@ Json read_template_values(Fields& fields, const Backend& backend) {
       if (backend.template_reads(name)) {
         values[name] = value;
       } else if (name != thinking || value != false) {
-        throw ApiError(400, cat("chat_template_kwargs: this model's chat template reads no ",
-                                quote(name)),
-                       "chat_template_kwargs", "unsupported_parameter");
+        throw ApiError(
+            400, cat("chat_template_kwargs: this model's chat template reads no ", quote(name)),
+            "chat_template_kwargs", "unsupported_parameter");
       }
     }
   }
@@ -336,8 +335,8 @@ AnswerOptions answer_options(const std::vector<TokenId>& prompt, const ChatTools
   }
   options.in_reasoning = begins_with_reasoning(options.form, end);
   options.tools = tools.names;
-  const bool mistral = options.form.tools == ToolForm::mistral_list ||
-                       options.form.tools == ToolForm::mistral_args;
+  const bool mistral =
+      options.form.tools == ToolForm::mistral_list || options.form.tools == ToolForm::mistral_args;
   options.new_id = [mistral] { return mistral ? new_id("").substr(0, 9) : new_id("call_"); };
   return options;
 }
@@ -366,16 +365,14 @@ void set_constraint(const ChatTools& tools, AnswerOptions& answer,
 }  // namespace
 
 ChatForm chat_form() {
-  return {[](const Json& chunk) { return event(chunk); },
-          [] { return std::string(last_event); },
+  return {[](const Json& chunk) { return event(chunk); }, [] { return std::string(last_event); },
           [](const Json& answer) { return answer; },
           [](int status, const std::string& message) {
             return event(error_json(status, message)).append(last_event);
           }};
 }
 
-TextsJob read_chat(const Json& json, Backend& backend, const ApiDefaults& defaults,
-                   ChatForm form) {
+TextsJob read_chat(const Json& json, Backend& backend, const ApiDefaults& defaults, ChatForm form) {
   Fields fields(json);
   ChatShape shape;
   read_model(fields, defaults.model);
@@ -415,7 +412,8 @@ TextsJob read_chat(const Json& json, Backend& backend, const ApiDefaults& defaul
   request.n = text.n;
   job.requests.push_back(std::move(request));
   shape.head = new_head("chatcmpl-", defaults.model, backend.facts().fingerprint);
-  job.writer = std::make_unique<ChatWriter>(std::move(shape), std::move(form), backend, text.stream);
+  job.writer =
+      std::make_unique<ChatWriter>(std::move(shape), std::move(form), backend, text.stream);
   return job;
 }
 

@@ -102,7 +102,8 @@ std::optional<ConstraintSource> tool_constraint(const ChatTools& tools, const An
   };
   ConstraintSource constraint = source();
   if (constraint.texts[0].empty()) {
-    if (!tools.is_required && !tools.is_strict) return std::nullopt;  // no call is read from the text
+    if (!tools.is_required && !tools.is_strict)
+      return std::nullopt;  // no call is read from the text
     throw ApiError(400,
                    "tool_choice: the form in which this model calls tools is not known; use auto, "
                    "without strict tools",

@@ -10,8 +10,8 @@ namespace coppice::server {
 void read_model(Fields& fields, const std::string& model) {
   const std::optional<std::string> name = fields.text("model");
   if (!name || *name == model) return;
-  throw ApiError(404, cat("The model ", quote(*name), " does not exist; this server has ",
-                          quote(model)),
+  throw ApiError(404,
+                 cat("The model ", quote(*name), " does not exist; this server has ", quote(model)),
                  "model", "model_not_found");
 }
 
@@ -23,8 +23,8 @@ std::vector<TokenId> token_ids(const std::string& path, const Json& list, const 
     const bool whole = id.is_number_integer();
     const std::int64_t number = whole ? id.get<std::int64_t>() : -1;
     if (number < 0 || number >= backend.facts().vocab_size) {
-      throw bad_field(path, cat("token ids are whole numbers from 0 to ",
-                                backend.facts().vocab_size - 1));
+      throw bad_field(
+          path, cat("token ids are whole numbers from 0 to ", backend.facts().vocab_size - 1));
     }
     tokens.push_back(static_cast<TokenId>(number));
   }

@@ -127,8 +127,8 @@ class CompletionWriter final : public AnswerWriter {
     if (!shape_.echo || !begun_.insert(index).second) return "";
     const auto* const logprobs = prompt_logprobs(index);
     Json json = chunk();
-    json["choices"].push_back(
-        choice(index, prompt(index), logprobs != nullptr ? *logprobs : std::vector<TokenLogprob>()));
+    json["choices"].push_back(choice(
+        index, prompt(index), logprobs != nullptr ? *logprobs : std::vector<TokenLogprob>()));
     return event(json);
   }
 

@@ -101,10 +101,10 @@ void read_speculation(Fields& fields, TextFields& text) {
     PolicyOptions policy;
     policy.policy = Policy::dyspec;
     if (name) {
-      policy.policy = named(own.path("policy"), *name,
-                            {Policy::dyspec, Policy::dyspec_threshold, Policy::chain,
-                             Policy::specinfer, Policy::sequoia, Policy::expand_rerank,
-                             Policy::none});
+      policy.policy =
+          named(own.path("policy"), *name,
+                {Policy::dyspec, Policy::dyspec_threshold, Policy::chain, Policy::specinfer,
+                 Policy::sequoia, Policy::expand_rerank, Policy::none});
     }
     set(size, policy.tree_size);
     try {
@@ -119,8 +119,8 @@ void read_speculation(Fields& fields, TextFields& text) {
               {Acceptance::automatic, Acceptance::rejection, Acceptance::coupled});
   }
   if (const auto lookup = own.text("lookup")) {
-    text.options.lookup =
-        named(own.path("lookup"), *lookup, {Lookup::automatic, Lookup::none, Lookup::text, Lookup::engine});
+    text.options.lookup = named(own.path("lookup"), *lookup,
+                                {Lookup::automatic, Lookup::none, Lookup::text, Lookup::engine});
   }
   set(own.boolean("draft"), text.options.use_draft);
   set(own.boolean("trees"), text.trees);

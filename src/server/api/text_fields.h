@@ -17,7 +17,7 @@ struct TextFields {
   std::int32_t n = 1;
   bool stream = false;
   bool include_usage = false;
-  bool trees = false;      ///< speculation.trees
+  bool trees = false;  ///< speculation.trees
 };
 
 /// Reads temperature, top_p, top_k, min_p, penalties, seed, stop, ignore_eos, n, stream,

@@ -195,14 +195,13 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
                                               : listener_->limits.idle_seconds);
     // What is read first is waited for as long as a connection may idle, the rest no longer.
     if (buffer_.size() > 0) return parse_header();
-    socket_.async_read_some(
-        buffer_.prepare(4096),
-        [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
-          if (failure) return self->close();
-          self->buffer_.commit(bytes);
-          self->expire_after(self->listener_->limits.header_seconds);
-          self->parse_header();
-        });
+    socket_.async_read_some(buffer_.prepare(4096),
+                            [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
+                              if (failure) return self->close();
+                              self->buffer_.commit(bytes);
+                              self->expire_after(self->listener_->limits.header_seconds);
+                              self->parse_header();
+                            });
   }
 
   /// While no request is being answered: closes.
@@ -333,15 +332,16 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   void watch() {
     if (watching_ || buffer_.size() >= most_pipelined) return;
     watching_ = true;
-    socket_.async_read_some(
-        buffer_.prepare(4096),
-        [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
-          self->watching_ = false;
-          self->buffer_.commit(bytes);
-          if (failure && failure != asio::error::operation_aborted) return self->close();
-          if (self->state_ == State::answer && !self->done_) return self->watch();
-          self->go_on();
-        });
+    socket_.async_read_some(buffer_.prepare(4096),
+                            [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
+                              self->watching_ = false;
+                              self->buffer_.commit(bytes);
+                              if (failure && failure != asio::error::operation_aborted)
+                                return self->close();
+                              if (self->state_ == State::answer && !self->done_)
+                                return self->watch();
+                              self->go_on();
+                            });
   }
 
   void queue(std::string bytes) {
@@ -508,8 +508,8 @@ void HttpServer::Connection::take_body(const Failure& failure) {
   watch();
   HttpRequest handled = request_;
   handled.body = std::move(body);
-  listener_->handler.handle(
-      std::move(handled), std::make_shared<Answer>(listener_, shared_from_this(), number_));
+  listener_->handler.handle(std::move(handled),
+                            std::make_shared<Answer>(listener_, shared_from_this(), number_));
 }
 
 void HttpServer::Connection::send(std::uint64_t number, HttpAnswer answer, bool stream) {
@@ -522,9 +522,8 @@ void HttpServer::Connection::send(std::uint64_t number, HttpAnswer answer, bool 
   if (listener_->draining()) keep_ = false;
   const auto reason = http::obsolete_reason(http::int_to_status(answer.status));
   std::string text =
-      cat("HTTP/1.1 ", answer.status, ' ',
-          std::string_view(reason.data(), reason.size()), "\r\nDate: ", date(),
-          "\r\nServer: coppice\r\nContent-Type: ", answer.content_type,
+      cat("HTTP/1.1 ", answer.status, ' ', std::string_view(reason.data(), reason.size()),
+          "\r\nDate: ", date(), "\r\nServer: coppice\r\nContent-Type: ", answer.content_type,
           "\r\nX-Request-Id: ", request_.id, "\r\nX-Content-Type-Options: nosniff\r\n");
   for (const auto& [name, value] : answer.headers) text += cat(name, ": ", value, "\r\n");
   if (!stream) text += cat("Content-Length: ", answer.body.size(), "\r\n");
