@@ -2,9 +2,10 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+
+#include "drafting/online_logistic.h"
 
 namespace coppice {
 
@@ -15,12 +16,11 @@ namespace coppice {
 /// A child is accepted when u is below a ratio of target and draft (kernels/rejection_rule.h), so
 /// it is nearly certain for u near 0; what it falls to near 1 is learned.
 ///
-/// Coefficients are found by maximum likelihood, from a start: one Newton step for each child. How
-/// often a draft is right differs most from pair to pair, hence the start's c[0] counts for a few
-/// children only, the others for many.
+/// Coefficients are learned (drafting/online_logistic.h). How often a draft is right differs most
+/// from pair to pair, hence the start's c[0] counts for a few children only, the others for many.
 class AcceptanceModel {
  public:
-  using Coefficients = std::array<double, 3>;
+  using Coefficients = OnlineLogistic::Coefficients;
   using Start = std::array<Coefficients, 3>;  ///< by sibling rank
 
   explicit AcceptanceModel(const Start& start);
@@ -33,16 +33,10 @@ class AcceptanceModel {
   void observe(std::int32_t rank, double share, bool accepted, double u = -1.0);
 
  private:
-  struct Class {
-    Coefficients c{};
-    std::array<Coefficients, 3> information{};
-  };
   static std::size_t class_of(std::int32_t rank);
   static Coefficients features(double share, double u);
 
-  static void add_start(Class& of, double weight);
-
-  std::array<Class, 3> classes_;
+  std::array<OnlineLogistic, 3> classes_;
 };
 
 }  // namespace coppice

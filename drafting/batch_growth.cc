@@ -20,7 +20,7 @@ void BatchGrowth::begin(std::int32_t most) {
 
 std::int32_t BatchGrowth::nodes() const {
   std::int32_t nodes = 0;
-  for (const CostDrivenDyspec* const tree : trees_) nodes += tree->candidates_.size();
+  for (const CostDrivenDyspec* const tree : trees_) nodes += tree->candidates().size();
   return nodes;
 }
 
@@ -62,10 +62,10 @@ void BatchGrowth::grow() {
 void BatchGrowth::cut(std::int32_t size) {
   values_.clear();
   for (const CostDrivenDyspec* const tree : trees_) {
-    if (!tree->looks_) continue;
-    const double weight = tree->limits_.weight;
-    for (std::size_t node = 1; node < tree->candidates_.value.size(); ++node) {
-      values_.push_back(weight * tree->candidates_.value[node]);
+    if (!tree->looks()) continue;
+    const double weight = tree->limits().weight;
+    for (std::size_t node = 1; node < tree->candidates().value.size(); ++node) {
+      values_.push_back(weight * tree->candidates().value[node]);
     }
   }
   std::sort(values_.begin(), values_.end(), std::greater<>());
@@ -89,20 +89,21 @@ void BatchGrowth::plan(std::int32_t size) {
     if (tree->grows()) {
       const auto index = static_cast<std::int32_t>(priors_.size());
       // The root has a pass of its own, before any other.
-      const std::int32_t root_passes = tree->open_[0].passes;
-      for (std::size_t node = 0; node < tree->open_.size(); ++node) {
-        open_.push_back(tree->open_[node]);
+      const std::int32_t root_passes = tree->open()[0].passes;
+      for (std::size_t node = 0; node < tree->open().size(); ++node) {
+        open_.push_back(tree->open()[node]);
         open_.back().tree = index;
         if (node > 0) open_.back().passes += root_passes;
       }
-      for (std::size_t node = 0; node < tree->proposed_.size(); ++node) {
-        if (tree->proposals_[node] < 0) continue;
-        open_.push_back(tree->proposed_[node]);
+      for (std::int32_t node = 0; node < tree->candidates().nodes(); ++node) {
+        const OpenPosition* const proposed = tree->proposed(node);
+        if (proposed == nullptr) continue;
+        open_.push_back(*proposed);
         open_.back().tree = index;
       }
     }
-    GrowthPrior prior = tree->prior(tree->limits_);
-    prior.most -= tree->candidates_.size();
+    GrowthPrior prior = tree->prior(tree->limits());
+    prior.most -= tree->candidates().size();
     priors_.push_back(prior);
   }
   plan_ = lookahead_.best(open_, priors_, size, most_, passes_);
@@ -110,11 +111,11 @@ void BatchGrowth::plan(std::int32_t size) {
 
 // If no pass is to come, all that is planned; else what the next one is to evaluate.
 bool BatchGrowth::is_drawn_now(const CostDrivenDyspec& tree, std::int32_t node) const {
-  const OpenPosition& at = tree.open_[static_cast<std::size_t>(node)];
+  const OpenPosition& at = tree.open()[static_cast<std::size_t>(node)];
   if (at.passes > 0 || !is_planned(at.value)) return false;
   if (plan_.passes == 0) return true;
-  return at.depth < tree.limits_.max_depth &&
-         is_planned(at.value * tree.calibration_.position(0, at.depth + 1));
+  return at.depth < tree.limits().max_depth &&
+         is_planned(at.value * tree.calibration().position(0, at.depth + 1));
 }
 
 // Returns how many there were.
@@ -126,19 +127,21 @@ std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
   };
   const auto offer = [&](CostDrivenDyspec& tree, std::size_t place, std::int32_t node) {
     if (is_drawn_now(tree, node)) {
-      push(tree.open_[static_cast<std::size_t>(node)].value, place, node, false);
+      push(tree.open()[static_cast<std::size_t>(node)].value, place, node, false);
     }
   };
-  // What is proposed is known already: nothing is won by waiting.
+  // What is proposed is known already: nothing is won by waiting, but where it would come before a
+  // drawn child that is likelier, and could not be dropped for it.
   const auto offer_proposal = [&](CostDrivenDyspec& tree, std::size_t place, std::int32_t node) {
-    const auto n = static_cast<std::size_t>(node);
-    if (tree.proposals_[n] >= 0 && is_planned(tree.proposed_[n].value)) {
-      push(tree.proposed_[n].value, place, node, true);
-    }
+    const OpenPosition* const at = tree.proposed(node);
+    if (at == nullptr || !is_planned(at->value)) return;
+    const double drawn = tree.open()[static_cast<std::size_t>(node)].value;
+    const bool waits = !tree.looks() && plan_.passes > 0 && is_planned(drawn);
+    if (!waits || drawn <= at->value) push(at->value, place, node, true);
   };
   for (std::size_t t = 0; t < trees_.size(); ++t) {
     CostDrivenDyspec& tree = *trees_[t];
-    for (std::int32_t node = 0; tree.grows() && node < tree.candidates_.nodes(); ++node) {
+    for (std::int32_t node = 0; tree.grows() && node < tree.candidates().nodes(); ++node) {
       offer(tree, t, node);
       offer_proposal(tree, t, node);
     }
@@ -152,29 +155,29 @@ std::int32_t BatchGrowth::draw_planned(std::int32_t most) {
     if (!tree.has_room()) continue;
     if (next.proposed) {
       // Worth less since, for the node has got another child, or gone: offered anew.
-      const auto n = static_cast<std::size_t>(next.node);
-      if (tree.proposals_[n] < 0) continue;
-      if (tree.proposed_[n].value < next.value) {
+      const OpenPosition* const at = tree.proposed(next.node);
+      if (at == nullptr) continue;
+      if (at->value < next.value) {
         offer_proposal(tree, next.tree, next.node);
         continue;
       }
       tree.take_proposal(next.node);
       ++drawn;
       offer_proposal(tree, next.tree, next.node);
-      offer_proposal(tree, next.tree, tree.candidates_.size());
+      offer_proposal(tree, next.tree, tree.candidates().size());
       continue;
     }
     if (tree.has_proposals() &&
-        tree.open_[static_cast<std::size_t>(next.node)].value < next.value) {
+        tree.open()[static_cast<std::size_t>(next.node)].value < next.value) {
       offer(tree, next.tree, next.node);
       continue;
     }
     if (tree.draw(next.node)) {
       ++drawn;
-      offer_proposal(tree, next.tree, tree.candidates_.size());
+      offer_proposal(tree, next.tree, tree.candidates().size());
     }
     // Where it cannot look, a sibling waits: what follows may be worth more by then.
-    if (tree.looks_) offer(tree, next.tree, next.node);
+    if (tree.looks()) offer(tree, next.tree, next.node);
   }
   return drawn;
 }
@@ -185,7 +188,7 @@ bool BatchGrowth::next_pass_pays(std::int32_t size) const {
   double gain = 0.0;
   for (const CostDrivenDyspec* const tree : trees_) {
     if (!tree->grows() || !tree->has_room()) continue;
-    for (const OpenPosition& at : tree->open_) {
+    for (const OpenPosition& at : tree->open()) {
       if (at.passes == 0 || !is_planned(at.value)) continue;
       gain += at.value;
       ++rows;
@@ -199,8 +202,8 @@ bool BatchGrowth::want_planned() {
   bool any = false;
   for (CostDrivenDyspec* const tree : trees_) {
     if (!tree->grows() || !tree->has_room()) continue;
-    for (std::size_t node = 0; node < tree->open_.size(); ++node) {
-      const OpenPosition& at = tree->open_[node];
+    for (std::size_t node = 0; node < tree->open().size(); ++node) {
+      const OpenPosition& at = tree->open()[node];
       if (at.passes == 0 || !is_planned(at.value)) continue;
       tree->want(static_cast<std::int32_t>(node));
       any = true;

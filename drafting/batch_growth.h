@@ -37,8 +37,14 @@ class BatchGrowth {
   /// After the trees have taken what was evaluated: draws, and says what they want next.
   void grow();
 
+  // For the trees:
+  void join(CostDrivenDyspec& tree) { trees_.push_back(&tree); }
+  /// A tree has taken what was evaluated, or proposed.
+  void note_taken() { taken_ = true; }
+  /// Nodes of less value, weighted, are dropped where any tree is exact.
+  double least_kept() const { return least_kept_; }
+
  private:
-  friend class CostDrivenDyspec;
   /// A node whose next child can be drawn.
   struct Drawable {
     double value;

@@ -232,6 +232,20 @@ TokenId BasicChildDrawer<Decisions>::draw_largest(const Node& node, std::span<co
 }
 
 template <typename Decisions>
+double BasicChildDrawer<Decisions>::belief_of(const TokenTree& candidates, std::int32_t node_id,
+                                              TokenId token) {
+  const auto index = static_cast<std::size_t>(node_id), at = static_cast<std::size_t>(token);
+  if (index >= nodes_.size() || !nodes_[index].ready) return -1.0;
+  const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
+  if (draw_ == AcceptanceRule::rejection || !(inverse_temperature_ > 0.0) || !(prob > 0.0)) {
+    return prob;
+  }
+  if (!nodes_[index].summarised) start_drawing(candidates, node_id);
+  const Node& node = nodes_[index];
+  return static_cast<double>(belief(node.beliefs, inverse_temperature_, score(node, at, prob)));
+}
+
+template <typename Decisions>
 double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
   Node& node = nodes_[static_cast<std::size_t>(node_id)];
   if (draw_ != AcceptanceRule::rejection) return -1.0;
@@ -249,7 +263,14 @@ double BasicChildDrawer<Decisions>::expected_share(std::int32_t node_id) {
       sum[0] += static_cast<double>(probs[i]) * static_cast<double>(probs[i]);
     node.squares = std::accumulate(std::begin(sum), std::end(sum), 0.0);
   }
-  return node.left.expected_share(*node.squares);
+  if (node.summarised) return node.left.expected_share(*node.squares);
+  MassLeft left;
+  for (const Excluded& other : excluded_) {
+    if (other.node == node_id)
+      left.take(static_cast<double>(
+          std::as_const(distributions_).row(node_id)[static_cast<std::size_t>(other.token)]));
+  }
+  return left.expected_share(*node.squares);
 }
 
 template <typename Decisions>

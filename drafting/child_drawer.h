@@ -73,6 +73,9 @@ class BasicChildDrawer {
   /// See DraftSource::exclude.
   void exclude(std::int32_t node, TokenId token);
 
+  /// See DraftSource::belief_of.
+  double belief_of(const TokenTree& candidates, std::int32_t node, TokenId token);
+
   /// See DraftSource::expected_share; known where children are sampled.
   double expected_share(std::int32_t node);
 

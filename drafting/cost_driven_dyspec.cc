@@ -33,9 +33,11 @@ void CostDrivenDyspec::begin(const GrowthLimits& limits, TokenId root) {
   seen_.assign(1, std::nullopt);
   proposed_.assign(1, {});
   proposals_.assign(1, -1);
+  proposals_believed_.assign(1, 0.0);
+  believed_.assign(1, 0.0);
   source_ = nullptr;
   if (limits.common == nullptr) alone_.begin(limits.max_size);
-  group().trees_.push_back(this);
+  group().join(*this);
 }
 
 // Where something is proposed, the draft's first pass has to pay beside it.
@@ -45,21 +47,27 @@ void CostDrivenDyspec::propose(DraftSource& source) {
   if (limits_.drafts && proposals_[0] < 0) return;
   frontier_.clear();
   source_ = &source;
-  group().taken_ = true;
+  group().note_taken();
   if (limits_.common == nullptr) alone_.grow();
 }
 
 void CostDrivenDyspec::take(DraftSource& source) {
   const bool first = candidates_.size() == 0;
   source_ = nullptr;
+  heard_ = false;
   for (const std::int32_t node : frontier_) {
     open_[static_cast<std::size_t>(node)].passes = 0;
-    revalue(node, source);
+    hear(node, source);
+  }
+  if (heard_) {
+    revalue_all(source);
+  } else {
+    for (const std::int32_t node : frontier_) revalue(node, source);
   }
   frontier_.clear();
   if (first) draw(0, source);  // every tree has a node
   source_ = &source;
-  group().taken_ = true;
+  group().note_taken();
   if (limits_.common == nullptr) alone_.grow();
 }
 
@@ -68,7 +76,7 @@ void CostDrivenDyspec::finish(TokenTree& tree) {
   kept_.clear();
   for (std::int32_t node = 1; node < candidates_.nodes(); ++node) {
     const double value = limits_.weight * candidates_.value[static_cast<std::size_t>(node)];
-    if (value >= group().least_kept_) kept_.push_back(node);
+    if (value >= group().least_kept()) kept_.push_back(node);
   }
   tree.assign_part(candidates_, kept_);
 }
@@ -94,16 +102,25 @@ void CostDrivenDyspec::revalue(std::int32_t node, DraftSource& source) {
     at.value = at.reach * (share < 0.0 ? calibration_.position(at.rank, at.depth)
                                        : calibration_.child(at.rank, share));
   }
-  if (limits_.proposer != nullptr && may_branch) revalue_proposal(node);
+  if (limits_.proposer != nullptr && may_branch) revalue_proposal(node, source);
 }
 
-void CostDrivenDyspec::revalue_proposal(std::int32_t node) {
+void CostDrivenDyspec::revalue_proposal(std::int32_t node, DraftSource& source) {
   const auto n = static_cast<std::size_t>(node);
   const auto found = limits_.proposer->next(candidates_, node, seen_[n] ? seen_[n]->token : -1);
   if (!found) return;
   const OpenPosition& at = open_[n];
+  double chance = found->chance;
+  proposals_believed_[n] = 0.0;
+  if (at.passes == 0 && limits_.drafts) {
+    const double belief = source.belief_of(candidates_, node, found->token);
+    if (belief >= 0.0) {
+      chance = limits_.proposer->chance_beside(node, found->token, chance, belief);
+      proposals_believed_[n] = belief;
+    }
+  }
   proposals_[n] = found->token;
-  proposed_[n] = {limits_.weight * values_.certain(node, found->chance),
+  proposed_[n] = {limits_.weight * values_.certain(node, chance),
                   at.reach,
                   at.depth,
                   0,
@@ -119,22 +136,48 @@ void CostDrivenDyspec::take_proposal(std::int32_t parent) {
   const OpenPosition at = proposed_[p];
   candidates_.add_certain(parent, token, children(parent), at.value / limits_.weight,
                           at.reach > 0.0 ? at.value / at.reach : 0.0);
+  believed_.push_back(proposals_believed_[p]);
   source_->exclude(parent, token);
   added(parent, *source_);
 }
 
+// A node has been evaluated: what the draft believes of children that it did not draw.
+void CostDrivenDyspec::hear(std::int32_t node, DraftSource& source) {
+  for (std::int32_t child = candidates_.first_child[static_cast<std::size_t>(node)]; child >= 0;
+       child = candidates_.next_sibling[static_cast<std::size_t>(child)]) {
+    const auto c = static_cast<std::size_t>(child);
+    if (!candidates_.is_certain(child)) continue;
+    const double belief = source.belief_of(candidates_, node, candidates_.token[c]);
+    if (belief < 0.0) continue;
+    candidates_.belief[c] = static_cast<float>(limits_.proposer->chance_beside(
+        node, candidates_.token[c], static_cast<double>(candidates_.belief[c]), belief));
+    believed_[c] = belief;
+    heard_ = true;
+  }
+}
+
+void CostDrivenDyspec::revalue_all(DraftSource& source) {
+  values_.reset();
+  for (std::int32_t node = 1; node < candidates_.nodes(); ++node) {
+    const auto n = static_cast<std::size_t>(node);
+    values_.added(candidates_, node, believed_[n]);
+    candidates_.value[n] = values_.estimate(node);
+  }
+  for (std::int32_t node = 0; node < candidates_.nodes(); ++node) revalue(node, source);
+}
+
 // The last candidate, a child of `parent`, takes its place among open positions.
 void CostDrivenDyspec::added(std::int32_t parent, DraftSource& source) {
-  values_.added(candidates_);
+  values_.added(candidates_, candidates_.size(), believed_.back());
   open_.push_back({0.0, 0.0, open_[static_cast<std::size_t>(parent)].depth + 1, 0, 1});
   seen_.emplace_back();
   proposed_.emplace_back();
   proposals_.push_back(-1);
+  proposals_believed_.push_back(0.0);
   revalue(candidates_.size(), source);
   revalue(parent, source);
 }
 
-// With those above it, which a proposed node may not have had evaluated.
 void CostDrivenDyspec::want(std::int32_t node) {
   if (open_[0].passes > 0) {  // the root has a pass of its own
     frontier_.assign(1, 0);
@@ -147,7 +190,6 @@ void CostDrivenDyspec::want(std::int32_t node) {
   if (parent >= 0 && open_[static_cast<std::size_t>(parent)].passes > 0) want(parent);
 }
 
-// False: there is none.
 bool CostDrivenDyspec::draw(std::int32_t parent, DraftSource& source) {
   const auto p = static_cast<std::size_t>(parent);
   const OpenPosition at = open_[p];
@@ -160,6 +202,7 @@ bool CostDrivenDyspec::draw(std::int32_t parent, DraftSource& source) {
   candidates_.add(parent, drawn->token, children(parent), drawn->prob, at.value / limits_.weight,
                   drawn->belief, drawn->uniform);
   ++open_[p].rank;
+  believed_.push_back(0.0);
   added(parent, source);
   return true;
 }

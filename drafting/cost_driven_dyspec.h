@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,20 +40,39 @@ class CostDrivenDyspec final : public DraftPolicy {
             last_rank_,    limits.weight,   limits.drafts};
   }
 
- private:
-  friend class BatchGrowth;
+  // What a BatchGrowth reads and grows:
 
-  BatchGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
+  /// Between begin() and finish(), once the root is evaluated or something was proposed; not after
+  /// this has failed.
   bool grows() const { return source_ != nullptr; }
   bool has_room() const { return candidates_.size() < limits_.max_size; }
-  void revalue(std::int32_t node, DraftSource& source);
-  void revalue_proposal(std::int32_t node);
-  bool draw(std::int32_t parent, DraftSource& source);
-  bool draw(std::int32_t parent) { return draw(parent, *source_); }
-  void take_proposal(std::int32_t parent);
-  void added(std::int32_t parent, DraftSource& source);
-  void want(std::int32_t node);
+  bool looks() const { return looks_; }
   bool has_proposals() const { return limits_.proposer != nullptr; }
+  const GrowthLimits& limits() const { return limits_; }
+  const AcceptanceCalibration& calibration() const { return calibration_; }
+  const TokenTree& candidates() const { return candidates_; }
+  /// By node: of its next child that is drawn.
+  std::span<const OpenPosition> open() const { return open_; }
+  /// The position of a node's next child that is proposed; null: nothing is.
+  const OpenPosition* proposed(std::int32_t node) const {
+    const auto n = static_cast<std::size_t>(node);
+    return proposals_[n] < 0 ? nullptr : &proposed_[n];
+  }
+  /// Draws a node's next child. False: there is none.
+  bool draw(std::int32_t parent) { return draw(parent, *source_); }
+  /// Adds a node's next child that is proposed.
+  void take_proposal(std::int32_t parent);
+  /// Has the next pass evaluate a node, with those above it that are not.
+  void want(std::int32_t node);
+
+ private:
+  BatchGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
+  void revalue(std::int32_t node, DraftSource& source);
+  void revalue_proposal(std::int32_t node, DraftSource& source);
+  void hear(std::int32_t node, DraftSource& source);
+  void revalue_all(DraftSource& source);
+  bool draw(std::int32_t parent, DraftSource& source);
+  void added(std::int32_t parent, DraftSource& source);
   std::int32_t children(std::int32_t node) const {
     return open_[static_cast<std::size_t>(node)].rank + values_.certain_children(node);
   }
@@ -67,9 +87,11 @@ class CostDrivenDyspec final : public DraftPolicy {
   std::vector<std::optional<DrawnChild>> seen_;  ///< these children, where it looks at them
   std::vector<OpenPosition> proposed_;           ///< by node: of the next child that is proposed
   std::vector<TokenId> proposals_;               ///< these children
+  std::vector<double> proposals_believed_;       ///< what the draft believes of them; 0: not known
+  std::vector<double> believed_;                 ///< by node: the same of those in the tree
+  bool heard_ = false;                           ///< the draft has changed what nodes are worth
   std::vector<std::int32_t> kept_;
-  /// Null until the root is evaluated, or something was proposed, and once this has failed.
-  DraftSource* source_ = nullptr;
+  DraftSource* source_ = nullptr;  ///< null: nothing grows (grows())
 };
 
 }  // namespace coppice

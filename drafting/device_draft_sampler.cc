@@ -153,6 +153,23 @@ class DeviceDraftSampler final : public DraftSampler {
     return drawn;
   }
 
+  // Under rejection the list says which tokens would be drawn first: growth must not look there.
+  // Elsewhere a token that is not listed has less than the last that is; to ask would be to wait.
+  double belief_of(const TokenTree&, std::int32_t id, TokenId token) override {
+    const auto n = static_cast<std::size_t>(id);
+    if (text_.rule == AcceptanceRule::rejection || n >= nodes_.size()) return -1.0;
+    const Node& node = nodes_[n];
+    if (node.store < 0 || !(node.moments.sum > 0.0)) return -1.0;
+    const auto at = std::ranges::find(node.children, token, &DeviceChild::token);
+    const bool listed = at != node.children.end();
+    if (node.scores.empty() || (!listed && node.exhausted)) return 0.0;
+    const auto place = listed ? at - node.children.begin() : std::ssize(node.scores) - 1;
+    const auto believed = static_cast<double>(
+        belief(node.moments, text_.belief_inverse_temperature,
+               static_cast<double>(node.scores[static_cast<std::size_t>(place)])));
+    return listed ? believed : 0.5 * believed;
+  }
+
   double expected_share(std::int32_t id) override {
     const Node& node = nodes_.at(static_cast<std::size_t>(id));
     return node.squares < 0.0 ? -1.0 : node.left.expected_share(node.squares);

@@ -1,6 +1,7 @@
 #include "drafting/draft_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -35,16 +36,11 @@ void DraftStep::evaluate(const TokenTree& candidates, std::span<const std::int32
 
 void DraftStep::forget(std::span<const std::int32_t> nodes) {
   sampler_->forget(nodes);
-  bool any = false;
   for (const std::int32_t node : nodes) {
     const auto n = static_cast<std::size_t>(node);
     if (n >= slot_index_.size() || slot_index_[n] < 0) continue;
     slots_.give_back(std::exchange(slot_index_[n], -1));
-    any = true;
   }
-  if (!any) return;
-  std::erase_if(evaluated_,
-                [&](std::int32_t node) { return slot_index_[static_cast<std::size_t>(node)] < 0; });
 }
 
 // What a device has drawn is looked up, in less time than the clock: that counts as construction.
@@ -60,6 +56,10 @@ std::optional<DrawnChild> DraftStep::child(const TokenTree& candidates, std::int
   std::optional<DrawnChild> drawn = timed([&] { return sampler_->child(candidates, node, rank); });
   if (drawn && !uniforms_judge_) drawn->uniform = -1.0f;
   return drawn;
+}
+
+double DraftStep::belief_of(const TokenTree& candidates, std::int32_t node, TokenId token) {
+  return timed([&] { return sampler_->belief_of(candidates, node, token); });
 }
 
 double DraftStep::expected_share(std::int32_t node) {
@@ -107,7 +107,6 @@ void DraftRunner::EndStep::operator()(DraftStep* step) const { step->runner_.end
 void DraftRunner::end(DraftStep* step) {
   step->slots_.cut(0);
   step->slot_index_.clear();
-  step->evaluated_.clear();
   step->sampler_->end();
   free_steps_.push_back(step);
 }
@@ -321,7 +320,6 @@ void DraftRunner::queue_nodes(const StepNodes& frontier) {
     step.slot_index_[static_cast<std::size_t>(step.rows_[static_cast<std::size_t>(i)])] =
         before + i;
   }
-  step.evaluated_.insert(step.evaluated_.end(), frontier.nodes.begin(), frontier.nodes.end());
 
   const std::span<const KvSlot> slots = step.slots_.all(),
                                 fresh = slots.subspan(static_cast<std::size_t>(before));
@@ -330,8 +328,7 @@ void DraftRunner::queue_nodes(const StepNodes& frontier) {
   for (std::size_t row = 1; row < order_.node_of_row.size(); ++row) {
     const std::size_t past = row + static_cast<std::size_t>(order_.subtree_rows[row]);
     if (new_before_[row] == new_before_[past]) continue;  // no new row descends from it
-    const auto node =
-        static_cast<std::size_t>(kv_nodes_[static_cast<std::size_t>(order_.node_of_row[row])]);
+    const auto node = static_cast<std::size_t>(order_.node_of_row[row]);
     const std::int32_t index = step.slot_index_[node];
     segments_.push_back({slots.subspan(static_cast<std::size_t>(index), 1),
                          first + new_before_[row], first + new_before_[past], index < before,
@@ -347,36 +344,20 @@ void DraftRunner::queue_nodes(const StepNodes& frontier) {
   sampled_.push_back({step.sampler_.get(), &candidates, step.rows_});
 }
 
-// Puts everything evaluated so far and `nodes` in depth-first order: every KV token is then seen by
-// one run of the new rows. Other candidates, which are many, have no part in it.
+// Puts the root, everything evaluated so far and `nodes` in depth-first order: every KV token is
+// then seen by one run of the new rows.
 void DraftRunner::order_rows(DraftStep& step, const TokenTree& candidates,
                              std::span<const std::int32_t> nodes) {
-  kv_nodes_.assign(1, 0);
-  kv_nodes_.insert(kv_nodes_.end(), step.evaluated_.begin(), step.evaluated_.end());
-  kv_nodes_.insert(kv_nodes_.end(), nodes.begin(), nodes.end());
-  if (!std::is_sorted(kv_nodes_.begin(), kv_nodes_.end())) {
-    std::sort(kv_nodes_.begin(), kv_nodes_.end());
-  }
-  // Parents are evaluated before their children.
-  place_of_node_.resize(
-      std::max(place_of_node_.size(), static_cast<std::size_t>(candidates.nodes())));
-  kv_parent_.assign(1, -1);
-  place_of_node_[0] = 0;
-  for (std::size_t i = 1; i < kv_nodes_.size(); ++i) {
-    const auto node = static_cast<std::size_t>(kv_nodes_[i]);
-    place_of_node_[node] = static_cast<std::int32_t>(i);
-    kv_parent_.push_back(place_of_node_[static_cast<std::size_t>(candidates.parent[node])]);
-  }
-  order_.assign(kv_parent_);
-
+  constexpr std::int32_t is_new = std::numeric_limits<std::int32_t>::max();
+  for (const std::int32_t node : nodes) step.slot_index_[static_cast<std::size_t>(node)] = is_new;
+  order_.assign(candidates, [&](std::int32_t node) {
+    return step.slot_index_[static_cast<std::size_t>(node)] >= 0;
+  });
   step.rows_.clear();
   new_before_.clear();
-  for (const std::int32_t place : order_.node_of_row) {
-    const std::int32_t node = kv_nodes_[static_cast<std::size_t>(place)];
+  for (const std::int32_t node : order_.node_of_row) {
     new_before_.push_back(static_cast<std::int32_t>(step.rows_.size()));
-    if (node != 0 && step.slot_index_[static_cast<std::size_t>(node)] < 0) {
-      step.rows_.push_back(node);
-    }
+    if (step.slot_index_[static_cast<std::size_t>(node)] == is_new) step.rows_.push_back(node);
   }
   new_before_.push_back(static_cast<std::int32_t>(step.rows_.size()));
 }

@@ -1,9 +1,8 @@
 // The draft model as a source of tree nodes.
 //
-// Four kinds of index, all of them std::int32_t:
-//   candidate   a node of the candidate tree, 0 for the root: slot_index_, evaluated_, rows_
+// Three kinds of index, all of them std::int32_t:
+//   candidate   a node of the candidate tree, 0 for the root: slot_index_, rows_
 //   slot index  a place in DraftStep::slots_
-//   place       a place in kv_nodes_, which has the root, evaluated and new nodes: kv_parent_
 //   row         of a pass, in depth-first order within each text: logit_rows_, new_before_
 //
 // Invariants:
@@ -51,6 +50,7 @@ class DraftStep final : public TextDraft {
   void exclude(std::int32_t node, TokenId token) override { sampler_->exclude(node, token); }
   std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                   std::int32_t rank) override;
+  double belief_of(const TokenTree& candidates, std::int32_t node, TokenId token) override;
   double expected_share(std::int32_t node) override;
   const DraftSampler& sampler() const { return *sampler_; }
   DraftSampler& sampler() { return *sampler_; }
@@ -75,7 +75,6 @@ class DraftStep final : public TextDraft {
   std::int32_t root_before_ = -1;         ///< own KV tokens before the root's pass, while it runs
   KvSlots slots_;                         ///< of evaluated nodes
   std::vector<std::int32_t> slot_index_;  ///< in slots_, by candidate; -1: not evaluated
-  std::vector<std::int32_t> evaluated_;   ///< candidates with a slot, the root excluded
   std::vector<std::int32_t> rows_;        ///< nodes of the pass at hand, in depth-first order
   std::int64_t passes_ = 0;
   StepSeconds seconds_;
@@ -159,10 +158,7 @@ class DraftRunner final : public DraftPasses {
   std::vector<DraftStep*> free_steps_;             ///< of these
   std::int64_t passes_ = 0;
   // Scratch of evaluate().
-  std::vector<std::int32_t> kv_nodes_;   ///< root, evaluated and new nodes, by candidate
-  std::vector<std::int32_t> kv_parent_;  ///< by place among these
-  std::vector<std::int32_t> place_of_node_;
-  TreeOrder order_;                       ///< of these
+  TreeOrder order_;                       ///< of root, evaluated and new nodes
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
   std::vector<StepNodes> frontiers_;
   std::vector<SampledNodes> sampled_;  ///< by text of the pass

@@ -35,6 +35,11 @@ class DraftSampler : public DraftEvidence {
   /// See DraftSource::child.
   virtual std::optional<DrawnChild> child(const TokenTree& candidates, std::int32_t node,
                                           std::int32_t rank) = 0;
+  /// See DraftSource::belief_of.
+  virtual double belief_of(const TokenTree& /*candidates*/, std::int32_t /*node*/,
+                           TokenId /*token*/) {
+    return -1.0;
+  }
   /// See DraftSource::expected_share.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }
 

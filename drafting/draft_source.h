@@ -39,6 +39,14 @@ class DraftSource {
   /// the next rank, and no child drawn later repeats it.
   virtual void exclude(std::int32_t /*node*/, TokenId /*token*/) {}
 
+  /// What the draft thinks of `token` as the child of an evaluated node, drawn or not: as
+  /// DrawnChild::belief, or prob where the noise is not known. It looks at no number that is still
+  /// to judge. Below 0: not known.
+  virtual double belief_of(const TokenTree& /*candidates*/, std::int32_t /*node*/,
+                           TokenId /*token*/) {
+    return -1.0;
+  }
+
   /// Expects the share that an evaluated node's next child has of what D has left, which
   /// is the sum of squared shares; below 0: not known.
   virtual double expected_share(std::int32_t /*node*/) { return -1.0; }

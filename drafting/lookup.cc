@@ -1,6 +1,7 @@
 #include "drafting/lookup.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/judged_children.h"
@@ -24,12 +25,27 @@ std::size_t class_of_length(std::int32_t length) {
   return length <= 16 ? 4 : 5;
 }
 
+// Chance beside a draft's belief: as if both were evidence of their own, each a little too sure.
+constexpr OnlineLogistic::Coefficients beside_start = {0.3, 0.7, 0.4};
+constexpr OnlineLogistic::Coefficients beside_information = {3.0, 20.0, 20.0};
+
+double log_odds(double chance) {
+  constexpr double least = 0.003;
+  return std::log(std::max(chance, least) / std::max(1.0 - chance, least));
+}
+
 }  // namespace
 
 // --- what is learned --------------------------------------------------------------------------
 
 std::size_t LookupCalibration::class_of(std::int32_t length, double share, bool first) {
   return 4 * class_of_length(length) + (first ? 0 : 2) + (share < rare_share ? 1 : 0);
+}
+
+LookupCalibration::LookupCalibration() : beside_(beside_start, beside_information) {}
+
+OnlineLogistic::Coefficients LookupCalibration::features(double chance, double belief) {
+  return {1.0, log_odds(belief), log_odds(chance)};
 }
 
 double LookupCalibration::chance(std::size_t of) const {
@@ -157,15 +173,31 @@ std::optional<Proposal> LookupProposer::next(const TokenTree& candidates, std::i
   return std::nullopt;
 }
 
+LookupProposer::Proposed* LookupProposer::find(std::int32_t node, TokenId token) {
+  const auto of = std::ranges::find_if(proposed_, [&](const Proposed& proposed) {
+    return proposed.node == node && proposed.token == token;
+  });
+  return of == proposed_.end() ? nullptr : &*of;
+}
+
+double LookupProposer::chance_beside(std::int32_t node, TokenId token, double chance,
+                                     double belief) {
+  Proposed* const of = find(node, token);
+  if (of == nullptr) return chance;
+  of->belief = belief;
+  return calibration_.chance_beside(calibration_.chance(of->number), belief);
+}
+
 void LookupProposer::record(const TokenTree& tree, std::span<const std::int32_t> path) {
   for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
     const auto n = static_cast<std::size_t>(node);
     if (tree.origin[n] != Origin::lookup) return;
     const std::int32_t candidate = tree.candidate[static_cast<std::size_t>(tree.parent[n])];
-    const auto of = std::find_if(proposed_.begin(), proposed_.end(), [&](const Proposed& proposed) {
-      return proposed.node == candidate && proposed.token == tree.token[n];
-    });
-    if (of == proposed_.end()) return;
+    const Proposed* const of = find(candidate, tree.token[n]);
+    if (of == nullptr) return;
+    if (of->belief >= 0.0) {
+      calibration_.observe_beside(calibration_.chance(of->number), of->belief, accepted);
+    }
     calibration_.observe(of->number, accepted);
     if (accepted && of->place >= 0) others_->note_use(of->place);
   });

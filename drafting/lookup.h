@@ -11,6 +11,7 @@
 
 #include "base/token_tree.h"
 #include "drafting/answer_index.h"
+#include "drafting/online_logistic.h"
 #include "drafting/proposer.h"
 #include "drafting/suffix_index.h"
 
@@ -21,10 +22,18 @@ namespace coppice {
 /// a more frequent follower was refused before.
 class LookupCalibration {
  public:
+  LookupCalibration();
   /// What is known of a proposal, as a class of its own.
   static std::size_t class_of(std::int32_t length, double share, bool first);
   double chance(std::size_t of) const;
   void observe(std::size_t of, bool accepted);
+  /// The same where a draft was asked, too, and believes in the token with `belief`.
+  double chance_beside(double chance, double belief) const {
+    return beside_.chance(features(chance, belief));
+  }
+  void observe_beside(double chance, double belief, bool accepted) {
+    beside_.observe(features(chance, belief), accepted);
+  }
   /// Starts from what `others` have learned.
   void expect(const LookupCalibration& others);
   /// After a text: takes over what it has learned beyond its start, and lets older texts fade.
@@ -35,7 +44,10 @@ class LookupCalibration {
   struct Count {
     double accepted = 0.0, seen = 0.0;
   };
+  static OnlineLogistic::Coefficients features(double chance, double belief);
+
   std::array<Count, 4 * lengths> counts_{}, started_{};
+  OnlineLogistic beside_;
 };
 
 /// The index of one text, which outlives a LookupProposer: a later turn of the text goes on with
@@ -73,6 +85,7 @@ class LookupProposer final : public Proposer {
   void begin() override;
   std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
                                TokenId but) override;
+  double chance_beside(std::int32_t node, TokenId token, double chance, double belief) override;
   /// Learns from a judged tree and its accepted nodes.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
 
@@ -90,8 +103,10 @@ class LookupProposer final : public Proposer {
     TokenId token;
     std::size_t number;       ///< of its class
     std::int32_t place = -1;  ///< in `others_`, if it is from there
+    double belief = -1.0;     ///< the draft's, if it was asked
   };
 
+  Proposed* find(std::int32_t node, TokenId token);
   const Node& node(const TokenTree& candidates, std::int32_t node);
 
   AnswerIndex* others_;

@@ -94,6 +94,9 @@ class FaultyChildDrawer {
     drawer_.decisions().at_depth(candidates.depth[static_cast<std::size_t>(node)]);
     return drawer_.child(candidates, node, rank);
   }
+  double belief_of(const TokenTree& candidates, std::int32_t node, TokenId token) {
+    return drawer_.belief_of(candidates, node, token);
+  }
   double expected_share(std::int32_t node) { return drawer_.expected_share(node); }
   std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) {
     return drawer_.evidence(node, token);

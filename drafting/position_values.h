@@ -23,6 +23,7 @@ namespace coppice {
 ///   r(node)                1 - sum of children's D    product of 1 - child(...)
 ///   value of a position    e(node) r(node)            e(node) r(node) child(rank, s)
 ///
+/// share leaves out what the draft believes of proposed children, where it was asked.
 /// DySpec's value of a position beside proposals is e(node) r(node) s: else none would come first.
 /// Here s is the share that the position's child is expected to have
 /// (DraftSource::expected_share), or position(rank, depth) in place of child(rank, s) where s is
@@ -83,8 +84,9 @@ class PositionValues {
 
   /// The tree's last node was added: the child of its parent with the next rank.
   void added(const TokenTree& tree) { added(tree, tree.size()); }
-  /// The same of a node of a larger tree; those before it have been added.
-  void added(const TokenTree& tree, std::int32_t node) {
+  /// The same of a node of a larger tree; those before it have been added. `believed`: what the
+  /// draft believes of one that it did not draw, 0 where that is not known.
+  void added(const TokenTree& tree, std::int32_t node, double believed = 0.0) {
     const auto n = static_cast<std::size_t>(node);
     const std::int32_t parent = tree.parent[n];
     Node& above = nodes_[static_cast<std::size_t>(parent)];
@@ -94,6 +96,7 @@ class PositionValues {
       estimate = above.estimate * above.refused * accepted;
       above.refused *= 1.0 - accepted;
       above.certain_refused *= 1.0 - accepted;
+      if (calibration_ != nullptr) above.drawn += believed;
       ++above.certain;
     } else if (calibration_ == nullptr) {
       const auto prob = static_cast<double>(tree.draft_prob[n]);
@@ -128,6 +131,10 @@ class PositionValues {
   }
 
   bool looks_ahead() const { return looks_ahead_; }
+  /// That a node is accepted.
+  double estimate(std::int32_t node) const {
+    return nodes_[static_cast<std::size_t>(node)].estimate;
+  }
   /// That a node is accepted and all children drawn of it so far are not.
   double reach(std::int32_t node) const {
     const auto i = static_cast<std::size_t>(node);

@@ -31,6 +31,12 @@ class Proposer {
   /// The best that is no child of `node` yet and is not `but`; the same again until one is added.
   virtual std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
                                        TokenId but = -1) = 0;
+  /// Returns the chance of a proposed child of `node` once the draft has evaluated that, and
+  /// believes in the child with `belief` (DraftSource::belief_of); `chance`: the one so far.
+  virtual double chance_beside(std::int32_t /*node*/, TokenId /*token*/, double chance,
+                               double /*belief*/) {
+    return chance;
+  }
 };
 
 }  // namespace coppice

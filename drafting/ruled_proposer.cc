@@ -46,6 +46,12 @@ std::optional<Proposal> RuledProposer::next(const TokenTree& candidates, std::in
   return found;
 }
 
+// What is forced is so whatever a draft believes.
+double RuledProposer::chance_beside(std::int32_t node, TokenId token, double chance,
+                                    double belief) {
+  return other_ == nullptr ? chance : other_->chance_beside(node, token, chance, belief);
+}
+
 void RuledProposer::record(const TokenTree& tree, std::span<const std::int32_t> path) {
   for_each_judged(tree, path, false, [&](std::int32_t node, bool accepted) {
     if (!tree.is_certain(node)) return;

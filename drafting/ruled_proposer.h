@@ -23,6 +23,7 @@ class RuledProposer final : public Proposer {
   void begin() override;
   std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
                                TokenId but = -1) override;
+  double chance_beside(std::int32_t node, TokenId token, double chance, double belief) override;
   /// Learns how often the usual spelling was right.
   void record(const TokenTree& tree, std::span<const std::int32_t> path);
 

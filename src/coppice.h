@@ -106,8 +106,8 @@ enum class Lookup {
   none,
   text,    ///< in the prompt and in the answer so far
   engine,  ///< also in the answers of the engine's earlier texts that looked there, too
-  /// As text, where a draft is used, tree sizes follow costs (a Dyspec, DyspecThreshold or Chain
-  /// without a size) and the draft's passes are not next to free beside the target's; else none.
+  /// As text, where a draft is used and tree sizes follow costs; under rejection and by threshold
+  /// only if its passes are not next to free beside the target's; else none.
   automatic,
 };
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <queue>
 #include <span>
 
 #include "base/error.h"
 #include "base/tree_order.h"
+#include "reference/all_trees.h"
 
 namespace coppice::bench {
 namespace {
@@ -145,19 +147,40 @@ void add_tail(Workload& work, std::int32_t q_begin, std::int32_t q_end, std::int
 
 /// Adds the rows of a token tree in depth-first order, the first one being `first`; its root lies
 /// at `position`.
-void add_tree(Workload& work, std::span<const std::int32_t> parents, std::int32_t first,
-              std::int32_t position, ChildOrder children = ChildOrder::drawn) {
+void add_tree(Workload& work, const TokenTree& tree, std::int32_t first, std::int32_t position) {
   TreeOrder order;
-  order.assign(parents, children);
-  std::vector<std::int32_t> positions(parents.size(), position);
-  for (std::size_t node = 1; node < parents.size(); ++node) {
-    positions[node] = positions[static_cast<std::size_t>(parents[node])] + 1;
-  }
+  order.assign(tree);
   for (std::int32_t row = 0; row < order.rows(); ++row) {
     const auto at = static_cast<std::size_t>(row);
     add_tail(work, first + row, first + row + order.subtree_rows[at],
-             positions[static_cast<std::size_t>(order.node_of_row[at])]);
+             position + tree.depth[static_cast<std::size_t>(order.node_of_row[at])]);
   }
+}
+
+/// Returns the tree with larger subtrees before smaller siblings (DySpec, appendix C).
+TokenTree heavy_first(const TokenTree& tree) {
+  std::vector<std::int32_t> size(tree.token.size(), 1), nodes = {0};
+  for (std::size_t node = tree.token.size(); node-- > 1;) {
+    size[static_cast<std::size_t>(tree.parent[node])] += size[node];
+  }
+  TokenTree sorted;
+  sorted.reset(tree.token[0]);
+  for (std::int32_t above = 0; above < sorted.nodes(); ++above) {
+    std::vector<std::int32_t> children;
+    const auto of = static_cast<std::size_t>(nodes[static_cast<std::size_t>(above)]);
+    for (std::int32_t child = tree.first_child[of]; child >= 0;
+         child = tree.next_sibling[static_cast<std::size_t>(child)]) {
+      children.push_back(child);
+    }
+    std::ranges::stable_sort(children, std::greater<>(), [&](std::int32_t child) {
+      return size[static_cast<std::size_t>(child)];
+    });
+    for (const std::int32_t child : children) {
+      sorted.add(above, tree.token[static_cast<std::size_t>(child)], 0, 0.5f, 0.5);
+      nodes.push_back(child);
+    }
+  }
+  return sorted;
 }
 
 }  // namespace
@@ -232,8 +255,7 @@ Workload make_tree_workload(const Cell& cell, const TokenTree& tree, RowOrder or
   }
   Workload work = placed(cell, pages, random);
   if (order == RowOrder::depth_first || order == RowOrder::heavy_path) {
-    add_tree(work, tree.parent, 0, cell.prefix,
-             order == RowOrder::heavy_path ? ChildOrder::heavy_path : ChildOrder::drawn);
+    add_tree(work, order == RowOrder::heavy_path ? heavy_first(tree) : tree, 0, cell.prefix);
     return work;
   }
   const std::vector<std::int32_t> nodes = node_of_row(tree, order);
@@ -263,7 +285,7 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     for (std::int32_t i = 0; i < count; ++i) add_tail(work, rows.begin, rows.end, position + i);
   };
   if (!cell.parents.empty()) {
-    add_tree(work, cell.parents, 0, cell.shared());
+    add_tree(work, testing::tree_with_parents(cell.parents), 0, cell.shared());
     return work;
   }
   if (!cell.nodes.empty()) {
@@ -286,7 +308,7 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
       before += tokens;
     }
     add_former(own, {first, first + rows}, before);
-    add_tree(work, dyspec_like_tree(rows, random).parent, first, before + own);
+    add_tree(work, dyspec_like_tree(rows, random), first, before + own);
   }
   if (cell.kind == Kind::forest) return work;
   for (std::int32_t token = 0; token < cell.tail(); ++token) {

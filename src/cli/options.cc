@@ -185,9 +185,8 @@ po::options_description drafting_options(const UsualValues& usual) {
       "lookup", po::value<std::string>()->default_value("auto")->value_name(any_of(all_lookups)),
       "dyspec, dyspec-threshold, chain: also draft what followed where the text's last tokens "
       "stood before, in the prompt and the answer (text) or in earlier answers, too (engine); "
-      "works without a draft model. auto: text beside a draft model with automatic sizes whose "
-      "passes cost "
-      "at least 1/16 of the target's");
+      "works without a draft model. auto: text beside a draft model with automatic sizes, if its "
+      "passes are next to free only at temperature 0 and with coupled acceptance");
   return d;
 }
 

@@ -18,9 +18,13 @@ bool sizes_itself(const Speculation& speculation, const TreePlan& plan) {
   return sized_by_costs(speculation) && plan.size == 0;
 }
 
-// Proposals save draft passes. Where these cost next to nothing, the draft's own children are the
-// better guess.
-bool lookup_pays(const CostTable& costs) {
+// Proposals save draft passes. Where these cost next to nothing, proposals pay if growth hears what
+// the draft thinks of them (DraftSource::belief_of) and can drop them: where any tree is exact, and
+// not in trees by a threshold.
+bool lookup_pays(const CostTable& costs, const Speculation& speculation, AcceptanceRule draw) {
+  if (draw != AcceptanceRule::rejection && !std::holds_alternative<DyspecThreshold>(speculation)) {
+    return true;
+  }
   return costs.draft.seconds(1, 1) >=
          SizingConstants::least_draft_beside_lookup * costs.target.seconds(1, 1);
 }
@@ -48,8 +52,6 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
     // Without memory to measure in there is none to speculate in either.
     if (costs == nullptr) options.speculation = Plain{};
   }
-  // Trees of given size stay those of the draft: a proposal would take a child's place.
-  if (open && has_draft && costs != nullptr && lookup_pays(*costs)) options.lookup = Lookup::text;
   if (std::holds_alternative<Plain>(options.speculation)) options.lookup = Lookup::none;
   for (const auto& [token, added] : options.logit_bias) {
     if (added != 0.0) bias.push_back({token, static_cast<float>(added)});
@@ -62,6 +64,11 @@ SettledRequest::SettledRequest(Engine::Impl& engine, const GenerateOptions& aske
   }
   learns_values = values_positions(options.speculation);
   settle_rule(engine);
+  // Trees of given size stay those of the draft: a proposal would take a child's place.
+  if (open && has_draft && costs != nullptr &&
+      lookup_pays(*costs, options.speculation, drawing_rule(options))) {
+    options.lookup = Lookup::text;
+  }
   settle_draft();
   settle_inverse_temperature(engine);
   settle_draft_start(engine);

@@ -125,10 +125,10 @@ struct SizingConstants {
   static constexpr std::int64_t least_steps = 8;
   static constexpr double most_company = 1.1;
 
-  /// Automatic lookup: a draft's pass of a row costs at least this of a plain one. Tokens per
-  /// second with lookup over those without: at 0.03 (7B and 68M on an H200) 1.00, 0.98 and 0.96 at
-  /// temperature 0, and at 0.7 under coupled acceptance and rejection; at 0.15 and more (the
-  /// shipped pair) 1.23 to 2.02 and 1.03 to 1.05. Between them nothing was measured.
+  /// Automatic lookup under rejection: a draft's pass of a row costs at least this of a plain one.
+  /// Tokens per second with lookup over those without, at temperature 0.7: 0.97 where it costs 0.03
+  /// (7B and 68M on an H200), 1.03 to 1.05 where it costs 0.15 and more (the shipped pair).
+  /// Between them nothing was measured.
   static constexpr double least_draft_beside_lookup = 1.0 / 16;
 
   // How costs are measured.

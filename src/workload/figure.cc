@@ -39,8 +39,13 @@ std::vector<std::int32_t> depth_first(const std::vector<std::int32_t>& parents) 
     throw_usage(cat("--svg: a tree of ", parents.size(), " nodes; a figure shows up to ", most_rows,
                     ", leave it out or choose another tree"));
   }
+  TokenTree tree;
+  tree.reset(0);
+  for (std::size_t node = 1; node < parents.size(); ++node) {
+    tree.add(parents[node], 0, 0, 1.0f, 1.0);
+  }
   TreeOrder order;
-  order.assign(parents);
+  order.assign(tree);
   return order.row_of_node;
 }
 

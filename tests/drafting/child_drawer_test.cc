@@ -127,6 +127,62 @@ TEST(ChildDrawer, TopAndCoupledFollowTheirOrder) {
   }
 }
 
+// What is believed of a token is what it has once it is drawn, and asking changes no child.
+TEST(ChildDrawer, SaysWhatItBelievesOfAnyToken) {
+  constexpr std::size_t vocab = 60;
+  std::mt19937_64 random(3);
+  const TokenTree tree = root_only();
+  NoiseCache noise(vocab);
+  ChildDrawer asked(vocab, noise), drawer(vocab, noise);
+  for (const AcceptanceRule rule :
+       {AcceptanceRule::rejection, AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+    const std::vector<float> row = random_row(random, vocab, 5);
+    for (ChildDrawer* const each : {&asked, &drawer}) {
+      each->begin({1, 2, 3, 9}, rule, 2.0);
+      EXPECT_LT(each->belief_of(tree, 0, 0), 0.0) << "not evaluated";
+      std::ranges::copy(row, each->prepare(0).begin());
+      each->ready(0);
+    }
+    std::vector<double> believed;
+    double sum = 0.0;
+    for (TokenId token = 0; token < static_cast<TokenId>(vocab); ++token) {
+      believed.push_back(asked.belief_of(tree, 0, token));
+      sum += believed.back();
+    }
+    EXPECT_NEAR(sum, 1.0, 1e-4);
+    std::size_t drawn = 0;
+    for (std::int32_t rank = 0;; ++rank) {
+      const auto child = asked.child(tree, 0, rank), expected = drawer.child(tree, 0, rank);
+      ASSERT_EQ(child.has_value(), expected.has_value());
+      if (!child) break;
+      ++drawn;
+      ASSERT_EQ(child->token, expected->token);
+      const float mass = child->belief < 0.0f ? child->prob : child->belief;
+      EXPECT_FLOAT_EQ(static_cast<float>(believed[static_cast<std::size_t>(child->token)]), mass);
+    }
+    EXPECT_EQ(static_cast<std::ptrdiff_t>(drawn),
+              std::ranges::count_if(row, [](float p) { return p > 0.0f; }));
+  }
+}
+
+// Of what a token from elsewhere has taken nothing is expected, whether it came before or after the
+// first draw.
+TEST(ChildDrawer, ExpectsNothingOfExcludedTokens) {
+  constexpr std::size_t vocab = 4;
+  const TokenTree tree = root_only();
+  NoiseCache noise(vocab);
+  ChildDrawer drawer(vocab, noise);
+  drawer.begin({1, 2, 3, 9}, AcceptanceRule::rejection);
+  const std::vector<float> row = {0.7f, 0.1f, 0.1f, 0.1f};
+  std::ranges::copy(row, drawer.prepare(0).begin());
+  drawer.ready(0);
+  EXPECT_NEAR(drawer.expected_share(0), 0.52, 1e-6);
+  drawer.exclude(0, 0);
+  EXPECT_NEAR(drawer.expected_share(0), 1.0 / 3.0, 1e-6);
+  ASSERT_TRUE(drawer.child(tree, 0, 1));
+  EXPECT_NEAR(drawer.expected_share(0), 0.5, 1e-6);
+}
+
 // A child is the same whatever else was evaluated and drawn, and in whatever order.
 TEST(ChildDrawer, ChildrenDoNotDependOnTheOrderOfWork) {
   std::mt19937_64 random(4);

@@ -7,6 +7,7 @@
 #include "drafting/grow.h"
 #include "drafting/growth_economics.h"
 #include "drafting/policy.h"
+#include "drafting/proposer.h"
 #include "reference/table_draft.h"
 
 namespace coppice {
@@ -84,6 +85,65 @@ TEST(CostDrivenDyspec, DrawsSiblingsLate) {
     }
   }
   EXPECT_GT(late, 20);
+}
+
+// Proposes one token under the root, sure of it, until the draft has said what it believes.
+class Stubborn final : public Proposer {
+ public:
+  static constexpr TokenId token = 1;
+  explicit Stubborn(bool listens) : listens_(listens) {}
+  void begin() override {}
+  std::optional<Proposal> next(const TokenTree& candidates, std::int32_t node,
+                               TokenId but) override {
+    if (node > 0 || but == token || candidates.child_with(0, token) >= 0) return std::nullopt;
+    return Proposal{token, 0.9, 0.0};
+  }
+  double chance_beside(std::int32_t, TokenId, double chance, double belief) override {
+    return listens_ ? belief : chance;
+  }
+
+ private:
+  bool listens_;
+};
+
+// A proposed child is worth less once the draft has been asked and thinks little of it, and all
+// below it with it: growth goes where the draft believes.
+TEST(CostDrivenDyspec, ListensToTheDraftAboutProposals) {
+  const auto sure_of_another = [](const TokenPath&) {
+    return std::vector<float>{0.01f, 0.01f, 0.97f, 0.01f};
+  };
+  for (const AcceptanceRule rule : {AcceptanceRule::rejection, AcceptanceRule::greedy}) {
+    const AcceptanceCalibration calibration(rule);
+    const PairPrices prices;
+    for (const bool listens : {false, true}) {
+      const auto policy =
+          make_dyspec_policy({&calibration, &prices, rule == AcceptanceRule::greedy});
+      Stubborn proposer(listens);
+      std::int32_t below = 0, beside = 0;
+      for (std::uint64_t step = 0; step < 50; ++step) {
+        TableDraft draft(sure_of_another, 4, {1, 5, step, 4}, rule);
+        TokenTree tree;
+        tree.reset(3);
+        GrowthLimits limits;
+        limits.max_size = 12;
+        limits.proposer = &proposer;
+        grow_tree(*policy, draft, limits, tree);
+        tree.validate(4);
+        ASSERT_FALSE(draft.broken);
+        std::vector<char> under(tree.token.size(), 0);
+        for (std::size_t node = 1; node < tree.token.size(); ++node) {
+          const auto parent = static_cast<std::size_t>(tree.parent[node]);
+          under[node] = under[parent] != 0 || (parent == 0 && tree.token[node] == Stubborn::token);
+          ++(under[node] != 0 ? below : beside);
+        }
+      }
+      if (listens) {
+        EXPECT_GT(beside, 2 * below) << static_cast<int>(rule);
+      } else {
+        EXPECT_GT(below, 2 * beside) << static_cast<int>(rule);
+      }
+    }
+  }
 }
 
 // The same noise gives the same tree, whatever was grown before.

@@ -231,6 +231,32 @@ TEST_F(DeviceDrafting, NeitherSampledChildrenNorInverseTemperature0BringBeliefs)
   }
 }
 
+// Of a token that is not listed less than of the last that is, without waiting for the device; of
+// sampled children nothing, for their list tells which come first.
+TEST_F(DeviceDrafting, BelievesOfAnyTokenWhatTheHostDoes) {
+  std::uint64_t step = 0;
+  for (const AcceptanceRule draw : {AcceptanceRule::greedy, AcceptanceRule::coupled}) {
+    evaluate({1.0}, {3, 4, 6, ++step}, draw, 1.5);
+    EXPECT_LT(device_->belief_of(tree_, 2, 7), 0.0) << "never evaluated";
+    std::vector<std::pair<double, double>> beliefs;  // the host's, the device's
+    for (TokenId token = 0; token < static_cast<TokenId>(vocab); ++token) {
+      beliefs.emplace_back(host_->belief_of(tree_, 0, token), device_->belief_of(tree_, 0, token));
+    }
+    std::ranges::sort(beliefs, std::greater<>());
+    for (std::size_t i = 0; i < beliefs.size(); ++i) {
+      const auto& [host, device] = beliefs[i];
+      if (i < 32) {
+        ASSERT_NEAR(device, host, 1e-5 * host) << i;
+      } else {
+        ASSERT_NEAR(device, 0.5 * beliefs[31].first, 1e-5) << i;
+      }
+    }
+    EXPECT_EQ(sampler_.scores_asked, 0);
+  }
+  evaluate({1.0}, {3, 4, 6, ++step}, AcceptanceRule::rejection, 1.5);
+  EXPECT_LT(device_->belief_of(tree_, 0, 7), 0.0);
+}
+
 // The mean, over the next draw, of the share that the token drawn has of what is left: by the
 // tokens that are left. Before a draw, after some, and beyond what the device lists at a time.
 TEST_F(DeviceDrafting, ExpectedSharesFollowWhatIsLeft) {

@@ -197,7 +197,7 @@ void expect_paths_to_be_chains(const Backend& backend, const TinyModel& spec, in
                rank, 0.5f, 0.5);
     }
     TreeOrder order;
-    order.assign(tree, trial % 2 == 0 ? ChildOrder::drawn : ChildOrder::heavy_path);
+    order.assign(tree);
     const std::int32_t rows = order.rows();
     std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
     ASSERT_TRUE(run.pool.take(slots));

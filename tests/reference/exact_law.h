@@ -122,6 +122,9 @@ class DraftAfter final : public TextDraft {
                                   std::int32_t rank) override {
     return drawer_.child(candidates, node, rank);
   }
+  double belief_of(const TokenTree& candidates, std::int32_t node, TokenId token) override {
+    return drawer_.belief_of(candidates, node, token);
+  }
   double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
  private:

@@ -89,6 +89,9 @@ class TableDraft final : public TextDraft {
     draws += drawn ? 1 : 0;
     return drawn;
   }
+  double belief_of(const TokenTree& candidates, std::int32_t node, TokenId token) override {
+    return drawer_.belief_of(candidates, node, token);
+  }
   double expected_share(std::int32_t node) override { return drawer_.expected_share(node); }
 
   std::int32_t passes = 0;

@@ -32,6 +32,9 @@ class TableProposer final : public Proposer {
     }
     return std::nullopt;
   }
+  double chance_beside(std::int32_t, TokenId, double chance, double belief) override {
+    return 0.3 * chance + 0.6 * belief + 0.05;
+  }
 
  private:
   static bool is_child(const TokenTree& candidates, std::int32_t node, TokenId token) {
