@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/tree_order.h"
-#include "reference/all_trees.h"
 
 namespace coppice::bench {
 namespace {
@@ -157,6 +156,15 @@ void add_tree(Workload& work, const TokenTree& tree, std::int32_t first, std::in
   }
 }
 
+TokenTree tree_with(std::span<const std::int32_t> parents) {
+  TokenTree tree;
+  tree.reset(0);
+  for (std::size_t node = 1; node < parents.size(); ++node) {
+    tree.add(parents[node], 0, 0, 0.5f, 0.5);
+  }
+  return tree;
+}
+
 /// Returns the tree with larger subtrees before smaller siblings (DySpec, appendix C).
 TokenTree heavy_first(const TokenTree& tree) {
   std::vector<std::int32_t> size(tree.token.size(), 1), nodes = {0};
@@ -285,7 +293,7 @@ Workload make_workload(const Cell& cell, std::uint32_t seed, const PageOrder& or
     for (std::int32_t i = 0; i < count; ++i) add_tail(work, rows.begin, rows.end, position + i);
   };
   if (!cell.parents.empty()) {
-    add_tree(work, testing::tree_with_parents(cell.parents), 0, cell.shared());
+    add_tree(work, tree_with(cell.parents), 0, cell.shared());
     return work;
   }
   if (!cell.nodes.empty()) {
