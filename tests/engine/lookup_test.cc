@@ -289,7 +289,7 @@ CostTable flat_costs(double target, double draft) {
 }
 
 // Nobody has to ask for it where it pays, and it changes nothing elsewhere: trees of given size or
-// shape, drafts whose passes are next to free, and texts without a draft.
+// shape, children sampled from drafts whose passes are next to free, and texts without a draft.
 TEST(Lookup, IsAutomaticBesideADraftOfAutomaticSize) {
   Engine engine = Engine::load(shipped_options());
   inside(engine).costs = flat_costs(1e-3, 2e-4);
@@ -321,9 +321,9 @@ TEST(Lookup, IsAutomaticBesideADraftOfAutomaticSize) {
   GenerateOptions sampled = looked_up(Dyspec{}, Lookup::automatic);
   sampled.sampling.temperature = 0.7;
   sampled.acceptance = Acceptance::rejection;
-  EXPECT_EQ(text_of(sampled).used.lookup, Lookup::none);
+  EXPECT_EQ(engine.generate(repetitive_prompt, sampled).used.lookup, Lookup::none);
   sampled.acceptance = Acceptance::coupled;
-  EXPECT_EQ(text_of(sampled).used.lookup, Lookup::text);
+  EXPECT_EQ(engine.generate(repetitive_prompt, sampled).used.lookup, Lookup::text);
   GenerateOptions alone = looked_up(Dyspec{}, Lookup::automatic);
   alone.use_draft = false;
   const Generation without = text_of(alone);
