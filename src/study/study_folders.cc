@@ -142,6 +142,7 @@ MergeOutcome merge_studies(const std::vector<fs::path>& studies, const fs::path&
   outcome.study = publish(folder.path(), file, Results(folder.file(results_name), file.plan));
   fs::rename(part, out, error);
   if (error) throw_write_failure(out, error.value(), free_space);
+  fs::remove(out / merge_lock_name, error);
   return outcome;
 }
 

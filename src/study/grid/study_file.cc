@@ -64,13 +64,26 @@ constexpr const char* lock_name = "lock";
 constexpr std::uintmax_t largest_study_file = std::uintmax_t{256} << 20;
 
 /// Throws Error(usage) for a folder with anything but these and what killed writes leave.
-void require_only(const fs::path& path, std::initializer_list<const char*> own) {
+/// The name of something in the folder that is not `own`; empty: there is no such thing.
+std::string foreign_name(const fs::path& path, std::initializer_list<const char*> own) {
   for (const auto& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
-    if (is_unfinished(name) || std::find(own.begin(), own.end(), name) != own.end()) continue;
-    throw_usage(cat("--out ", quote(path.string()), ": the folder holds ", quote(name),
-                    " and no study; name a new or empty folder"));
+    const bool is_own = std::find(own.begin(), own.end(), name) != own.end();
+    if (!is_own && !is_unfinished(name)) return name;
   }
+  return {};
+}
+
+/// A study that happens to have the name is not taken for what a killed merge left.
+void require_of_a_merge(const fs::path& path) {
+  const std::string foreign =
+      is_there(path / merge_lock_name)
+          ? foreign_name(path, {merge_lock_name, study_name, results_name, prompts_name,
+                                "summary.csv", "depths.csv", "report.html", "figures", "tables"})
+          : foreign_name(path, {});
+  if (foreign.empty()) return;
+  throw_usage(cat("study merge: ", quote(path.string()), ": the folder holds ", quote(foreign),
+                  ", which no merge left there; move it away or merge into another folder"));
 }
 
 StudyFile read_study_file(const fs::path& path) {
@@ -248,14 +261,18 @@ StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
   try {
     fs::create_directories(path_);
     if (anew) {
-      require_only(path_, {lock_name, study_name, results_name, prompts_name, "summary.csv",
-                           "depths.csv", "report.html", "figures", "tables"});
+      require_of_a_merge(path_);
     } else if (!fs::exists(path_ / study_name)) {
       // A run that was killed before it wrote its settings leaves no more than this.
-      require_only(path_, {lock_name});
+      const std::string foreign = foreign_name(path_, {lock_name});
+      if (!foreign.empty()) {
+        throw_usage(cat("--out ", quote(path.string()), ": the folder holds ", quote(foreign),
+                        " and no study; name a new or empty folder"));
+      }
     }
-    require_own_name(path_ / lock_name);
-    lock_ = open_locked(path_ / lock_name, O_NOFOLLOW | O_NONBLOCK);
+    const fs::path lock = path_ / (anew ? merge_lock_name : lock_name);
+    require_own_name(lock);
+    lock_ = open_locked(lock, O_NOFOLLOW | O_NONBLOCK);
     if (lock_.get() < 0) {
       throw_usage(cat("--out ", quote(path_.string()),
                       ": another run is working in it; wait for its end or name another folder"));
@@ -264,7 +281,7 @@ StudyFolder::StudyFolder(const fs::path& path, bool anew) : path_(path) {
     const std::vector<fs::directory_entry> left(fs::directory_iterator{path_},
                                                 fs::directory_iterator{});
     for (const auto& entry : left) {
-      if (entry.path().filename() != lock_name) fs::remove_all(entry.path());
+      if (entry.path().filename() != merge_lock_name) fs::remove_all(entry.path());
     }
   } catch (const fs::filesystem_error& error) {
     throw_failure(cat("--out ", quote(path_.string()), ": ", error.code().message(),

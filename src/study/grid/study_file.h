@@ -111,6 +111,8 @@ inline constexpr const char* results_name = "results.jsonl";
 /// The study's own description (study_file.h), and the prompts that it asks (prompts.h reads them).
 inline constexpr const char* study_name = "study.json";
 inline constexpr const char* prompts_name = "prompts.jsonl";
+/// Stands in a folder as long as a merge writes it.
+inline constexpr const char* merge_lock_name = "merging";
 /// Measured costs, and acceptance by rank, if no other files are named for them.
 inline constexpr const char* costs_name = "costs.json";
 inline constexpr const char* acceptance_name = "acceptance.json";
@@ -120,8 +122,8 @@ class StudyFolder {
  public:
   /// Creates the folder if it is missing and locks it until this object is gone (the system
   /// unlocks it when the process ends, however it ends). `anew`: what a killed merge left there is
-  /// removed. Throws Error(usage) for a folder that another run holds or that holds something other
-  /// than a study; Error(failure) if it cannot be written.
+  /// removed, and nothing else may be there. Throws Error(usage) for a folder that another run
+  /// holds or that holds something else; Error(failure) if it cannot be written.
   explicit StudyFolder(const std::filesystem::path& path, bool anew = false);
 
   /// Writes study.json, with the trees and runs that stood there added to `file`. Throws

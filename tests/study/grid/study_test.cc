@@ -646,6 +646,7 @@ TEST_F(Study, AMergeThatWasKilledIsMadeAgain) {
   for (const bool settings : {false, true}) {
     fs::remove_all(out("merged"));
     fs::create_directories(part / "figures");
+    std::ofstream(part / "merging") << "";
     std::ofstream(part / "results.jsonl") << "{\"half a li";
     std::ofstream(part / "prompts.jsonl") << "";
     if (settings) std::ofstream(part / "study.json") << "{}";
@@ -654,9 +655,20 @@ TEST_F(Study, AMergeThatWasKilledIsMadeAgain) {
     EXPECT_FALSE(fs::exists(part));
     EXPECT_EQ(read_study(out("merged")).results.results().size(), 24u);
     EXPECT_TRUE(fs::exists(out("merged") / "report.html"));
+    EXPECT_FALSE(fs::exists(out("merged") / "merging"));
   }
-  // What is no merge's is left alone.
-  fs::remove_all(out("merged"));
+  // What is no merge's is left alone: a study of that name, run or merged, or something else.
+  const auto refused = [&] {
+    return testing::error_of([&] { merge_studies(both, out("merged")); }, ErrorKind::usage);
+  };
+  fs::rename(out("merged"), out("other"));
+  for (const char* study : {"a", "other"}) {
+    fs::copy(out(study), part, fs::copy_options::recursive);
+    const std::string results = testing::bytes_of(part / "results.jsonl");
+    EXPECT_NE(refused().find("which no merge left there; move it away"), std::string::npos);
+    EXPECT_EQ(testing::bytes_of(part / "results.jsonl"), results);
+    fs::remove_all(part);
+  }
   fs::create_directories(part);
   std::ofstream(part / "letter.txt") << "dear";
   EXPECT_NE(testing::error_of([&] { merge_studies(both, out("merged")); }, ErrorKind::usage)
