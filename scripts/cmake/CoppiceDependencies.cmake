@@ -11,17 +11,20 @@ endif()
 
 # Instruction sets that Highway need not compile for. The least that coppice names is sse4; what runs
 # under the sanitizers, or is built for this machine alone, is this processor's best one, and what
-# every processor has.
+# every processor has. Better ones have lower bits.
 set(unused_targets HWY_SSSE3)
 if(COPPICE_SANITIZE OR COPPICE_CPU_TARGETS STREQUAL native)
-  set(unused_targets HWY_SSSE3|HWY_SSE4)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
                   OUTPUT_VARIABLE processor ERROR_QUIET)
   if(processor MATCHES "__AVX512BW__")
-    string(APPEND unused_targets |HWY_AVX2)
+    string(APPEND unused_targets |HWY_SSE4|HWY_AVX2)
+  elseif(processor MATCHES "__AVX2__")
+    string(APPEND unused_targets "|HWY_SSE4|(HWY_AVX2-1)")
+  else()
+    string(APPEND unused_targets "|(HWY_SSE4-1)")
   endif()
 endif()
-target_compile_definitions(coppice::hwy INTERFACE HWY_DISABLED_TARGETS=${unused_targets})
+target_compile_definitions(coppice::hwy INTERFACE "HWY_DISABLED_TARGETS=${unused_targets}")
 
 find_path(COPPICE_RANDOM123_INCLUDE Random123/philox.h REQUIRED)
 mark_as_advanced(COPPICE_RANDOM123_INCLUDE)

@@ -8,9 +8,9 @@ if(COPPICE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=400000>)
 endif()
 if(COPPICE_UNITY_BUILD)
-  # Said of names in other sources that are compiled along.
+  # Said of names in other sources that are compiled along, which locals may shadow, too.
   target_compile_options(coppice_settings INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage -Wshadow=local>)
 else()
   target_compile_options(coppice_settings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>)
 endif()

@@ -15,7 +15,7 @@
 #include "kernels/noise.h"
 #include "reference/sampling_reference.h"
 
-namespace coppice {
+namespace coppice::sampler_beliefs_test {
 namespace {
 
 using testing::GuardedArray;
@@ -362,4 +362,4 @@ TEST_F(SamplerBeliefs, ComeOnlyWithAnInverseTemperature) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_beliefs_test

@@ -16,7 +16,7 @@
 #include "reference/sampling_reference.h"
 #include "reference/statistics.h"
 
-namespace coppice {
+namespace coppice::sampler_draw_test {
 namespace {
 
 using testing::GuardedArray;
@@ -397,4 +397,4 @@ TEST_F(SamplerDraw, NoiseIsAccurateForEveryUniform) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_draw_test

@@ -8,7 +8,7 @@
 
 #include "cuda/sampler_rig.h"
 
-namespace coppice {
+namespace coppice::sampler_graph_test {
 namespace {
 
 using testing::GuardedArray;
@@ -207,4 +207,4 @@ TEST_F(SamplerGraph, StagingTwiceKeepsTheLater) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_graph_test

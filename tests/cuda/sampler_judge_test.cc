@@ -10,7 +10,7 @@
 #include "cuda/sampler_rig.h"
 #include "reference/sampling_reference.h"
 
-namespace coppice {
+namespace coppice::sampler_judge_test {
 namespace {
 
 using testing::GuardedArray;
@@ -459,4 +459,4 @@ TEST_F(SamplerJudge, ReportsAReachedRowWithoutFiniteLogit) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_judge_test

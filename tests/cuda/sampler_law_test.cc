@@ -22,7 +22,7 @@
 #include "reference/sampling_reference.h"
 #include "reference/statistics.h"
 
-namespace coppice {
+namespace coppice::sampler_law_test {
 namespace {
 
 using testing::Fit;
@@ -361,4 +361,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& of) { return name_of(of.param); });
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_law_test

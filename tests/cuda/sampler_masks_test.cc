@@ -8,7 +8,7 @@
 #include "cuda/sampler_rig.h"
 #include "kernels/logits.h"
 
-namespace coppice {
+namespace coppice::sampler_masks_test {
 namespace {
 
 using testing::GuardedArray;
@@ -165,4 +165,4 @@ TEST_F(SamplerMasks, VerdictsAreThoseOfTokensThatMayFollow) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_masks_test

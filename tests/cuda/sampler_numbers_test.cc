@@ -15,7 +15,7 @@
 #include "kernels/rejection_rule.h"
 #include "models/sequence_state.h"
 
-namespace coppice {
+namespace coppice::sampler_numbers_test {
 namespace {
 
 using testing::GuardedArray;
@@ -209,4 +209,4 @@ TEST_F(SamplerNumbers, AreThoseThatJudge) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_numbers_test

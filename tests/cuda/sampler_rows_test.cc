@@ -14,7 +14,7 @@
 #include "cuda/sampler_rig.h"
 #include "reference/sampling_reference.h"
 
-namespace coppice {
+namespace coppice::sampler_rows_test {
 namespace {
 
 using testing::GuardedArray;
@@ -245,4 +245,4 @@ TEST_F(SamplerRows, RefusesWhatItWasNotMadeFor) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_rows_test

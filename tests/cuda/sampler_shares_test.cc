@@ -12,7 +12,7 @@
 #include "cuda/sampler_rig.h"
 #include "reference/sampling_reference.h"
 
-namespace coppice {
+namespace coppice::sampler_shares_test {
 namespace {
 
 using testing::GuardedArray;
@@ -138,4 +138,4 @@ TEST_F(SamplerShares, AMissedSliceIsNoticed) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_shares_test

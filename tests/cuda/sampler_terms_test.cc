@@ -8,7 +8,7 @@
 #include "cuda/sampler_rig.h"
 #include "kernels/logits.h"
 
-namespace coppice {
+namespace coppice::sampler_terms_test {
 namespace {
 
 using testing::GuardedArray;
@@ -194,4 +194,4 @@ TEST_F(SamplerTerms, TreesAreJudgedByChangedRows) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_terms_test

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "cuda/sampler_rig.h"
 
-namespace coppice {
+namespace coppice::sampler_texts_test {
 namespace {
 
 constexpr std::int32_t vocab = 13, most_texts = 9, most_rows = 128;
@@ -208,4 +208,4 @@ TEST_F(SamplerTexts, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace coppice
+}  // namespace coppice::sampler_texts_test
