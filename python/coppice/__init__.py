@@ -15,6 +15,7 @@ from ._coppice import version as _version
 from .chat import Chat
 from .engine import Constraint, Engine, Prefix, Request, Sequence, Stream
 from .errors import Error, UsageError
+from .policy import DraftNode, GrowingTree, Policy
 from .results import (
     CacheStatistics,
     EngineStatistics,
@@ -35,13 +36,16 @@ __all__ = [
     "CacheStatistics",
     "Chat",
     "Constraint",
+    "DraftNode",
     "Engine",
     "EngineStatistics",
     "Error",
     "Generation",
+    "GrowingTree",
     "LayerPlacement",
     "Outcome",
     "Piece",
+    "Policy",
     "Prefix",
     "Request",
     "Seconds",

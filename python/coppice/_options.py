@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable, Literal, Optional, Sequence, TypedDi
 
 if TYPE_CHECKING:
     from .engine import Constraint
+    from .policy import Policy
 
 Weights = Literal["keep", "q8_0", "q6_k", "q4_k", "q4_0", "fp8", "int4"]
 
@@ -56,15 +57,18 @@ class GenerateOptions(TypedDict, total=False):
     top_logprobs: int
     acceptance: Literal["auto", "rejection", "coupled"]
     # How the draft's trees grow: drafting/README.md.
-    policy: Literal[
-        "dyspec",
-        "dyspec-threshold",
-        "chain",
-        "static",
-        "specinfer",
-        "sequoia",
-        "expand-rerank",
-        "none",
+    policy: Union[
+        Literal[
+            "dyspec",
+            "dyspec-threshold",
+            "chain",
+            "static",
+            "specinfer",
+            "sequoia",
+            "expand-rerank",
+            "none",
+        ],
+        Callable[[], Policy],
     ]
     tree_size: int
     tree_depth: int

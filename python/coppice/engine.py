@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import operator
 import os
 import secrets
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Optional, Sequence as _Seq, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Optional,
+    Sequence as _Seq,
+    Union,
+)
 
 from . import _coppice
-from .errors import Error, UsageError
+from ._loops import until_ready
+from .errors import UsageError
 from .results import (
     CacheStatistics,
     EngineStatistics,
@@ -30,20 +43,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Constraint", "Engine", "Prefix", "Request", "Sequence", "Stream"]
 
+Callback = Callable[[Piece], Optional[bool]]  #: hears of pieces; ``False`` ends the text
 Prompt = Union[str, Iterable[int]]  #: a text, or token ids, to which no BOS is added
 
-# Threads of requests still under way when Python ends are waited for, while it can still be done.
-_runs: weakref.WeakSet[Any] = weakref.WeakSet()
+# Texts still under way when Python ends are ended while that can still be done.
+_engines: weakref.WeakSet[_coppice.Engine] = weakref.WeakSet()
 
 
 @atexit.register
-def _end_runs() -> None:
-    for run in list(_runs):
-        run.close()
-
-
-def _error(status: int, message: str) -> Error:
-    return UsageError(message) if status == 2 else Error(message)
+def _end_all() -> None:
+    for engine in list(_engines):
+        engine.end_all()
 
 
 def _given(options: Any) -> dict[str, Any]:
@@ -69,40 +79,29 @@ def _prompt(prompt: Optional[Prompt]) -> dict[str, Any]:
         ) from None
 
 
-class _Run:
-    """Requests under way, whose events are dealt with here."""
-
-    def __init__(self, engine: _coppice.Engine, requests: list[dict[str, Any]], answered: bool):
-        self._native = engine.run(requests, answered)
-        _runs.add(self)
-
-    def close(self) -> None:
-        self._native.close()
-
-    def outcomes(
-        self,
-        count: int,
-        callbacks: _Seq[Optional[Callable[[Piece], Optional[bool]]]],
-        on_end: Optional[Callable[[int, Outcome], None]],
-    ) -> list[Outcome]:
-        """Deals with all events; whatever is raised here ends the requests."""
-        outcomes: list[Optional[Outcome]] = [None] * count
-        try:
-            while (event := self._native.next()) is not None:
-                if len(event) == 2:
-                    index, result = event
-                    outcomes[index] = outcome = _outcome_of(result)
-                    if on_end is not None:
-                        on_end(index, outcome)
-                    continue
-                index, *piece = event
-                callback = callbacks[index]
-                go_on = callback is None or callback(_piece_of(*piece)) is not False
-                self._native.answer(go_on)
-        except BaseException:
-            self.close()
-            raise
-        return [outcome for outcome in outcomes if outcome is not None]
+def _read_all(
+    run: _coppice.Run,
+    count: int,
+    callbacks: _Seq[Optional[Callback]],
+    on_end: Optional[Callable[[int, Outcome], None]],
+) -> list[Outcome]:
+    """Deals with all events of requests; whatever is raised here ends them."""
+    outcomes: list[Optional[Outcome]] = [None] * count
+    try:
+        while (event := run.next()) is not None:
+            if len(event) == 2:
+                index, result = event
+                outcomes[index] = outcome = _outcome_of(result)
+                if on_end is not None:
+                    on_end(index, outcome)
+                continue
+            index, *piece = event
+            callback = callbacks[index]
+            run.answer(callback is None or callback(_piece_of(*piece)) is not False)
+    except BaseException:
+        run.close()
+        raise
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _piece_of(sample: int, text: str, tokens: list[int], logprobs: Any) -> Piece:
@@ -110,47 +109,87 @@ def _piece_of(sample: int, text: str, tokens: list[int], logprobs: Any) -> Piece
 
 
 def _outcome_of(result: dict[str, Any]) -> Outcome:
-    error = _error(result["status"], result["message"]) if result["status"] != 0 else None
-    return Outcome([generation_of(sample) for sample in result["samples"]], error)
+    return Outcome([generation_of(sample) for sample in result["samples"]], result["error"])
 
 
-class Stream(Iterator[Piece]):
-    """A text while it is written: an iterator over its pieces.
+class Stream(Iterator[Piece], AsyncIterator[Piece]):
+    """A text while it is written: an iterator over its pieces, for ``for`` and ``async for``.
 
-    The engine does not wait for the reader. Leaving the iteration does not end the text: use
-    ``with``, :meth:`cancel` or :meth:`close`, or drop the stream.
+    The engine does not wait for the reader. ``await stream`` waits for the whole text, as
+    :attr:`result` does in blocking code. The text ends early by :meth:`cancel`, by ``with`` and
+    ``async with`` when they are left, when the stream is dropped, and when the task that reads it
+    is cancelled. No stream takes a thread. Streams raise what is wrong with the request
+    (:class:`coppice.UsageError`) and what it failed of (:class:`coppice.Error`) where they are read.
     """
 
     def __init__(self, engine: _coppice.Engine, request: dict[str, Any]):
-        self._run = _Run(engine, [request], False)
+        self._run = engine.run([{**request, "listened": True}], False)
         self._outcome: Optional[Outcome] = None
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Piece:
-        while (event := self._run._native.next()) is not None:
-            if len(event) > 2:
-                return _piece_of(*event[1:])
+        piece = self._heard(self._run.next())
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Piece:
+        piece = self._heard(await self._next())
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    def __await__(self) -> Generator[Any, None, Generation]:
+        return self._whole().__await__()
+
+    async def _next(self) -> Any:
+        try:
+            while (event := self._run.poll()) is False:
+                await until_ready(self._run)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return event
+
+    async def _whole(self) -> Generation:
+        self._run.skip_pieces()
+        while self._heard(await self._next()) is not None:
+            pass
+        return self._generation()
+
+    def _heard(self, event: Any) -> Optional[Piece]:
+        """The piece of an event; None at the end. Raises what failed."""
+        if event is not None and len(event) > 2:
+            return _piece_of(*event[1:])
+        if event is not None:
             self._outcome = _outcome_of(event[1])
             if self._outcome.error is not None:
                 raise self._outcome.error
-        raise StopIteration
+        return None
 
-    @property
-    def result(self) -> Generation:
-        """The whole text. Waits for its end; pieces that were not read are dropped."""
-        for _ in self:
-            pass
+    def _generation(self) -> Generation:
         if self._outcome is None:
             raise UsageError("result: the stream was closed before its text ended")
         if self._outcome.error is not None:
             raise self._outcome.error
         return self._outcome.samples[0]
 
+    @property
+    def result(self) -> Generation:
+        """The whole text. Waits for its end; pieces that were not read are dropped."""
+        self._run.skip_pieces()
+        while self._heard(self._run.next()) is not None:
+            pass
+        return self._generation()
+
     def cancel(self) -> None:
         """Asks the text to end, from any thread; its last pieces and its result follow."""
-        self._run._native.stop()
+        self._run.stop()
 
     def close(self) -> None:
         """Ends the text, waits until that is so, and drops what was not read."""
@@ -161,6 +200,15 @@ class Stream(Iterator[Piece]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+        self._run.skip_pieces()
+        while self._run.poll() is not None:
+            await until_ready(self._run)
 
 
 class Constraint:
@@ -212,7 +260,7 @@ class Request:
     n: int = 1  #: samples, with the streams ``stream``, ``stream + 1``, ...
     sequence: Optional[Sequence] = None  #: goes on with this one
     options: dict[str, Any] = field(default_factory=dict)  #: of :meth:`Engine.generate`
-    callback: Optional[Callable[[Piece], Optional[bool]]] = None
+    callback: Optional[Callback] = None
 
 
 class Engine:
@@ -234,12 +282,13 @@ class Engine:
         **options: Unpack[EngineOptions],
     ):
         self._native = _coppice.Engine.load({"target": target, "draft": draft, **options})
+        _engines.add(self._native)
 
     def generate(
         self,
         prompt: Prompt,
         *,
-        callback: Optional[Callable[[Piece], Optional[bool]]] = None,
+        callback: Optional[Callback] = None,
         **options: Unpack[GenerateOptions],
     ) -> Generation:
         """Writes a text after ``prompt``, a text or token ids.
@@ -289,6 +338,7 @@ class Engine:
                 {
                     **_prompt(request.prompt),
                     "n": request.n,
+                    "listened": request.callback is not None,
                     "sequence": None if request.sequence is None else request.sequence._native,
                     "options": {**shared, "stream": stream, **_given(request.options)},
                 }
@@ -296,7 +346,7 @@ class Engine:
             callbacks.append(request.callback)
             stream += max(operator.index(request.n), 1)
         answered = any(callback is not None for callback in callbacks)
-        return _Run(self._native, own, answered).outcomes(len(own), callbacks, on_end)
+        return _read_all(self._native.run(own, answered), len(own), callbacks, on_end)
 
     def judge_tree(self, prompt: Prompt, **options: Unpack[GenerateOptions]) -> Tree:
         """Grows and judges the first tree after ``prompt``, and stops there."""
@@ -373,7 +423,7 @@ class Sequence:
         self,
         prompt: Optional[Prompt] = None,
         *,
-        callback: Optional[Callable[[Piece], Optional[bool]]] = None,
+        callback: Optional[Callback] = None,
         **options: Unpack[GenerateOptions],
     ) -> Generation:
         """As :meth:`Engine.generate`; without a prompt it goes on where it is."""
@@ -397,7 +447,7 @@ class Sequence:
         self._native.rewind(length)
 
     def __len__(self) -> int:
-        return len(self._native.tokens())
+        return self._native.length()
 
     def _request(self, prompt: Optional[Prompt], options: Any) -> dict[str, Any]:
         return {**_request(prompt, options), "sequence": self._native}
@@ -426,10 +476,11 @@ def _request(prompt: Optional[Prompt], options: Any) -> dict[str, Any]:
 def _generate(
     engine: _coppice.Engine,
     request: dict[str, Any],
-    callback: Optional[Callable[[Piece], Optional[bool]]],
+    callback: Optional[Callback],
 ) -> Generation:
-    run = _Run(engine, [request], callback is not None)
-    outcome = run.outcomes(1, [callback], None)[0]
+    answered = callback is not None
+    run = engine.run([{**request, "listened": answered}], answered)
+    outcome = _read_all(run, 1, [callback], None)[0]
     if outcome.error is not None:
         raise outcome.error
     return outcome.samples[0]

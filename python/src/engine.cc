@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,7 +26,7 @@ Engine load(const nb::dict& options) {
   const EngineSettings settings(options);
   coppice_engine* engine = nullptr;
   call(coppice_engine_load, settings.get(), &engine);
-  return {EngineHandle(engine, FreeUnlocked<coppice_engine_free>())};
+  return {std::make_shared<EngineOwner>(engine)};
 }
 
 Run* run(const Engine& engine, const nb::list& requests, bool answered) {
@@ -39,7 +40,7 @@ Run* run(const Engine& engine, const nb::list& requests, bool answered) {
 nb::list tokenize(const Engine& engine, const std::string& text, bool add_bos) {
   int32_t* tokens = nullptr;
   size_t count = 0;
-  call(coppice_tokenize, engine.handle.get(), text.c_str(), text.size(), int{add_bos}, &tokens,
+  call(coppice_tokenize, engine.handle->get(), text.c_str(), text.size(), int{add_bos}, &tokens,
        &count);
   const std::unique_ptr<int32_t, Free<coppice_free>> owner(tokens);
   return list_of(tokens, count);
@@ -48,7 +49,7 @@ nb::list tokenize(const Engine& engine, const std::string& text, bool add_bos) {
 nb::object detokenize(const Engine& engine, const Tokens& tokens) {
   char* text = nullptr;
   size_t bytes = 0;
-  call(coppice_detokenize, engine.handle.get(), tokens.data(), tokens.size(), &text, &bytes);
+  call(coppice_detokenize, engine.handle->get(), tokens.data(), tokens.size(), &text, &bytes);
   const std::unique_ptr<char, Free<coppice_free>> owner(text);
   return nb::str(text, bytes);
 }
@@ -56,20 +57,22 @@ nb::object detokenize(const Engine& engine, const Tokens& tokens) {
 nb::dict judge_tree(const Engine& engine, const nb::dict& request) {
   const RequestSettings settings(request);
   coppice_tree* tree = nullptr;
-  call(coppice_judge_tree, engine.handle.get(), settings.get(), &tree);
+  const coppice_status status =
+      call_unlocked(coppice_judge_tree, engine.handle->get(), settings.get(), &tree);
+  if (status != COPPICE_OK) raise(status, coppice_error_message(), settings.policy_failure());
   const std::unique_ptr<coppice_tree, Free<coppice_tree_free>> owner(tree);
   return dict_of(*tree);
 }
 
 nb::dict cache(const Engine& engine) {
   coppice_cache_statistics statistics;
-  call(coppice_engine_cache, engine.handle.get(), &statistics, sizeof statistics);
+  call(coppice_engine_cache, engine.handle->get(), &statistics, sizeof statistics);
   return dict_of(statistics);
 }
 
 nb::dict statistics(const Engine& engine) {
   coppice_engine_counts* counts = nullptr;
-  call(coppice_engine_count, engine.handle.get(), &counts);
+  call(coppice_engine_count, engine.handle->get(), &counts);
   const std::unique_ptr<coppice_engine_counts, Free<coppice_engine_counts_free>> owner(counts);
   return dict_of(*counts);
 }
@@ -113,7 +116,7 @@ nb::list chat_tokens(const Chat& chat, const Engine& engine, const nb::dict& giv
   const ChatSettings settings(given);
   int32_t* tokens = nullptr;
   size_t count = 0;
-  call(coppice_chat_tokens, chat.handle.get(), engine.handle.get(), settings.messages.c_str(),
+  call(coppice_chat_tokens, chat.handle.get(), engine.handle->get(), settings.messages.c_str(),
        &settings.options, &tokens, &count);
   const std::unique_ptr<int32_t, Free<coppice_free>> owner(tokens);
   return list_of(tokens, count);
@@ -135,7 +138,7 @@ Sequence own(const EngineHandle& engine, coppice_sequence* sequence) {
 
 Sequence new_sequence(const Engine& engine) {
   coppice_sequence* sequence = nullptr;
-  call(coppice_sequence_new, engine.handle.get(), &sequence);
+  call(coppice_sequence_new, engine.handle->get(), &sequence);
   return own(engine.handle, sequence);
 }
 
@@ -153,14 +156,14 @@ Sequence begin(const Prefix& prefix) {
 
 Prefix prefix_of_text(const Engine& engine, const std::string& text, bool add_bos) {
   coppice_prefix* prefix = nullptr;
-  call(coppice_prefix_of_text, engine.handle.get(), text.c_str(), text.size(), int{add_bos},
+  call(coppice_prefix_of_text, engine.handle->get(), text.c_str(), text.size(), int{add_bos},
        &prefix);
   return {engine.handle, {prefix, FreeUnlocked<coppice_prefix_free>()}};
 }
 
 Prefix prefix_of_tokens(const Engine& engine, const Tokens& tokens) {
   coppice_prefix* prefix = nullptr;
-  call(coppice_prefix_of_tokens, engine.handle.get(), tokens.data(), tokens.size(), &prefix);
+  call(coppice_prefix_of_tokens, engine.handle->get(), tokens.data(), tokens.size(), &prefix);
   return {engine.handle, {prefix, FreeUnlocked<coppice_prefix_free>()}};
 }
 
@@ -168,8 +171,8 @@ Prefix prefix_of_tokens(const Engine& engine, const Tokens& tokens) {
 template <typename Make, typename... Arguments>
 Constraint make_constraint(const Engine& engine, Make make, Arguments... arguments) {
   coppice_constraint* constraint = nullptr;
-  call(make, engine.handle.get(), arguments..., &constraint);
-  return {ConstraintHandle(constraint, coppice_constraint_free)};
+  call(make, engine.handle->get(), arguments..., &constraint);
+  return {engine.handle, ConstraintHandle(constraint, coppice_constraint_free)};
 }
 
 template <auto make>
@@ -226,36 +229,47 @@ void define_engine(nb::module_& module) {
 
   nb::class_<Run>(module, "Run")
       .def("next", &Run::next)
+      .def("poll", &Run::poll)
+      .def("watch", &Run::watch)
       .def("answer", &Run::answer)
+      .def("skip_pieces", &Run::skip_pieces)
       .def("stop", &Run::stop)
       .def("close", &Run::close);
 
-  nb::class_<Engine>(module, "Engine")
+  note_main_thread();
+  nb::class_<Waker>(module, "Waker")
+      .def(nb::init<>())
+      .def("fileno", &Waker::fileno)
+      .def("ring", &Waker::ring)
+      .def("drain", &Waker::drain);
+
+  nb::class_<Engine>(module, "Engine", nb::is_weak_referenceable())
       .def_static("load", load)
       .def("run", run)
+      .def("end_all", [](const Engine& engine) { engine.handle->end_all(); })
       .def("tokenize", tokenize)
       .def("detokenize", detokenize)
       .def("judge_tree", judge_tree)
       .def("cache", cache)
       .def("statistics", statistics)
       .def("drop_cache",
-           [](const Engine& engine) { call(coppice_engine_drop_cache, engine.handle.get()); })
+           [](const Engine& engine) { call(coppice_engine_drop_cache, engine.handle->get()); })
       .def("new_sequence", new_sequence)
       .def("prefix_of_text", prefix_of_text)
       .def("prefix_of_tokens", prefix_of_tokens)
       .def_prop_ro(
           "has_tokenizer",
-          [](const Engine& e) { return coppice_engine_has_tokenizer(e.handle.get()) != 0; })
+          [](const Engine& e) { return coppice_engine_has_tokenizer(e.handle->get()) != 0; })
       .def_prop_ro("has_draft",
-                   [](const Engine& e) { return coppice_engine_has_draft(e.handle.get()) != 0; })
+                   [](const Engine& e) { return coppice_engine_has_draft(e.handle->get()) != 0; })
       .def_prop_ro("context_length",
-                   [](const Engine& e) { return coppice_engine_context_length(e.handle.get()); })
+                   [](const Engine& e) { return coppice_engine_context_length(e.handle->get()); })
       .def_prop_ro("vocab_size",
-                   [](const Engine& e) { return coppice_engine_vocab_size(e.handle.get()); })
+                   [](const Engine& e) { return coppice_engine_vocab_size(e.handle->get()); })
       .def_prop_ro("load_seconds",
-                   [](const Engine& e) { return coppice_engine_load_seconds(e.handle.get()); })
+                   [](const Engine& e) { return coppice_engine_load_seconds(e.handle->get()); })
       .def_prop_ro("warning",
-                   [](const Engine& e) { return coppice_engine_warning(e.handle.get()); });
+                   [](const Engine& e) { return coppice_engine_warning(e.handle->get()); });
 }
 
 }  // namespace coppice_python

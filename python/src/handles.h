@@ -5,14 +5,10 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
-#include <utility>
 
 namespace coppice_python {
 
 namespace nb = nanobind;
-
-/// What belongs to an engine keeps it.
-using EngineHandle = std::shared_ptr<coppice_engine>;
 
 template <auto free>
 struct Free {
@@ -25,7 +21,12 @@ using ConstraintHandle = std::shared_ptr<coppice_constraint>;
 using OutcomeHandle = std::unique_ptr<coppice_outcome, Free<coppice_outcome_free>>;
 using StopHandle = std::unique_ptr<coppice_stop, Free<coppice_stop_free>>;
 
+class EngineOwner;
+/// What belongs to an engine keeps it.
+using EngineHandle = std::shared_ptr<EngineOwner>;
+
 struct Constraint {
+  EngineHandle engine;
   ConstraintHandle handle;
 };
 
@@ -49,22 +50,24 @@ struct FreeUnlocked {
   }
 };
 
-/// Raises coppice.UsageError or coppice.Error.
-[[noreturn]] void raise(coppice_status status, const char* message);
+/// Returns a coppice.UsageError or coppice.Error, whose __cause__ is `cause` if that is not None.
+nb::object error_of(coppice_status status, const char* message, nb::handle cause = nb::none());
 
-inline void check(coppice_status status) {
-  if (status != COPPICE_OK) raise(status, coppice_error_message());
-}
+/// Raises what error_of() returns.
+[[noreturn]] void raise(coppice_status status, const char* message, nb::handle cause = nb::none());
 
 /// Calls a function of coppice_c.h without Python's lock.
 template <typename Function, typename... Arguments>
+coppice_status call_unlocked(Function function, Arguments... arguments) {
+  const nb::gil_scoped_release unlocked;
+  return function(arguments...);
+}
+
+/// The same, and raises what fails.
+template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
-  coppice_status status;
-  {
-    const nb::gil_scoped_release unlocked;
-    status = function(arguments...);
-  }
-  check(status);
+  const coppice_status status = call_unlocked(function, arguments...);
+  if (status != COPPICE_OK) raise(status, coppice_error_message());
 }
 
 }  // namespace coppice_python

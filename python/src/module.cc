@@ -2,13 +2,20 @@
 #include <coppice_c.h>
 
 #include "engine.h"
+#include "policy.h"
 
 namespace coppice_python {
 
-void raise(coppice_status status, const char* message) {
+nb::object error_of(coppice_status status, const char* message, nb::handle cause) {
   const nb::object errors = nb::module_::import_("coppice.errors");
-  const nb::object type = errors.attr(status == COPPICE_USAGE ? "UsageError" : "Error");
-  PyErr_SetString(type.ptr(), message);
+  nb::object error = errors.attr(status == COPPICE_USAGE ? "UsageError" : "Error")(message);
+  if (!cause.is_none()) error.attr("__cause__") = cause;
+  return error;
+}
+
+void raise(coppice_status status, const char* message, nb::handle cause) {
+  const nb::object error = error_of(status, message, cause);
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
 }
 
@@ -19,4 +26,5 @@ NB_MODULE(_coppice, module) {
   nanobind::set_leak_warnings(false);
   module.def("version", coppice_version);
   coppice_python::define_engine(module);
+  coppice_python::define_policy(module);
 }

@@ -183,6 +183,8 @@ RequestSettings::RequestSettings(const nb::dict& given) {
     } else if (name == "sequence") {
       sequence_ = nb::cast<Sequence&>(value).handle;
       request_.sequence = sequence_.get();
+    } else if (name == "listened") {
+      listened_ = nb::cast<bool>(value);
     } else if (name == "options") {
       read_options(nb::cast<nb::dict>(value));
     } else {
@@ -205,6 +207,8 @@ void RequestSettings::read_options(const nb::dict& given) {
     } else if (name == "constraint") {
       constraint_ = cast<Constraint>("constraint", "a Constraint", value).handle;
       options_.constraint = constraint_.get();
+    } else if (name == "policy" && PyCallable_Check(value.ptr()) != 0) {
+      policy_ = std::make_unique<OwnPolicy>(nb::borrow(value));
     } else if (name == "stop_tokens") {
       stop_tokens_ = cast<std::vector<std::int32_t>>("stop_tokens", "a list of token ids", value);
       options_.stop_tokens = stop_tokens_.data();
@@ -235,6 +239,10 @@ void RequestSettings::read_options(const nb::dict& given) {
     } else if (!read_member(generate_members, name, value, options_, texts_)) {
       refuse_name(name);
     }
+  }
+  if (policy_ != nullptr) {
+    options_.own_policy = policy_->take_limits(std::exchange(options_.tree_size, 0),
+                                               std::exchange(options_.tree_depth, 0));
   }
 }
 

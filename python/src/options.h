@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "handles.h"
+#include "policy.h"
 
 namespace coppice_python {
 
@@ -28,12 +30,17 @@ class EngineSettings {
   nb::object progress_;
 };
 
-/// A request: prompt (str) or tokens, n, sequence, and options (a dictionary).
+/// A request: prompt (str) or tokens, n, sequence, listened (whether anybody hears of its pieces),
+/// and options (a dictionary).
 class RequestSettings {
  public:
   explicit RequestSettings(const nb::dict& given);
   RequestSettings(const RequestSettings&) = delete;
   const coppice_request* get() const { return &request_; }
+  bool has_sequence() const { return sequence_ != nullptr; }
+  bool listened() const { return listened_; }
+  /// What a policy of one's own raised first; None.
+  nb::object policy_failure() const { return policy_ == nullptr ? nb::none() : policy_->failure(); }
   void listen(coppice_piece_callback on_piece, void* user) {
     request_.on_piece = on_piece;
     request_.user = user;
@@ -52,6 +59,8 @@ class RequestSettings {
   double draft_temperature_ = 0.0;
   ConstraintHandle constraint_;
   std::shared_ptr<coppice_sequence> sequence_;
+  std::unique_ptr<OwnPolicy> policy_;
+  bool listened_ = false;
 };
 
 }  // namespace coppice_python

@@ -133,8 +133,6 @@ nb::dict dict_of(const coppice_outcome& outcome) {
     samples.append(sample);
   }
   nb::dict dict;
-  dict["status"] = static_cast<int>(coppice_outcome_status(&outcome));
-  dict["message"] = coppice_outcome_message(&outcome);
   dict["samples"] = samples;
   return dict;
 }

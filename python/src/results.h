@@ -23,7 +23,7 @@ Logprobs copy_of(const coppice_token_logprob* const* logprobs, std::size_t count
 /// (token, logprob, [(token, logprob), ...]) of each token; None if there are none.
 nb::object list_of(const Logprobs& logprobs);
 
-/// status, message, and samples (dictionaries).
+/// Its samples (dictionaries).
 nb::dict dict_of(const coppice_outcome& outcome);
 nb::dict dict_of(const coppice_cache_statistics& cache);
 // Columns as arrays of numpy.

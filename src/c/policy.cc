@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "c/options.h"
@@ -19,8 +20,9 @@ namespace {
 
 class ForeignPolicy final : public CustomPolicy {
  public:
-  explicit ForeignPolicy(const coppice_policy& policy)
+  ForeignPolicy(const coppice_policy& policy, std::string name)
       : policy_(policy),
+        name_(std::move(name)),
         state_(policy.create == nullptr ? policy.user : policy.create(policy.user)) {}
   ForeignPolicy(const ForeignPolicy&) = delete;
   ~ForeignPolicy() override {
@@ -39,10 +41,13 @@ class ForeignPolicy final : public CustomPolicy {
     std::vector<std::int32_t> next(static_cast<std::size_t>(tree.max_size()));
     const std::int32_t count =
         policy_.grow(state_, &handle, evaluated.data(), evaluated.size(), next.data());
-    if (count < 0) throw_failure(cat("its grow() returned ", count, ", which ends the generation"));
+    if (count < 0) {
+      throw_failure(cat("policy ", name_, ": its grow() returned ", count,
+                        ", which ends the generation; ask the policy why"));
+    }
     if (count > tree.max_size()) {
-      throw_usage(cat("its grow() returned ", count, ", more than the ", tree.max_size(),
-                      " nodes that there is room for"));
+      throw_usage(cat("policy ", name_, ": its grow() returned ", count, " nodes; return at most ",
+                      tree.max_size()));
     }
     next.resize(static_cast<std::size_t>(count));
     return next;
@@ -50,6 +55,7 @@ class ForeignPolicy final : public CustomPolicy {
 
  private:
   const coppice_policy policy_;
+  const std::string name_;
   void* const state_;
 };
 
@@ -66,8 +72,10 @@ Custom custom_of(const coppice_policy* policy) {
   const coppice_policy given = read_struct(policy, "own_policy");
   if (given.grow == nullptr) throw_usage("own_policy: its grow is NULL; give a function");
   Custom custom;
-  custom.factory = [given] { return std::make_unique<ForeignPolicy>(given); };
   if (given.name != nullptr) custom.name = given.name;
+  custom.factory = [given, name = custom.name] {
+    return std::make_unique<ForeignPolicy>(given, name);
+  };
   custom.size = given.size;
   custom.depth = given.depth;
   return custom;
