@@ -1,7 +1,6 @@
 #include "engine.h"
 
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -79,6 +78,12 @@ nb::dict statistics(const Engine& engine) {
 
 struct Chat {
   std::shared_ptr<coppice_chat> handle;
+};
+
+/// Nanobind's own shared pointers take Python's lock where they end, which the engine's threads
+/// must not wait for.
+struct WakerHandle {
+  std::shared_ptr<Waker> handle = std::make_shared<Waker>();
 };
 
 Chat chat_of_model(const std::string& model, const nb::object& template_name) {
@@ -204,10 +209,16 @@ void define_engine(nb::module_& module) {
            [](const Sequence& sequence, std::int32_t length) {
              call(coppice_sequence_rewind, sequence.handle.get(), length);
            })
-      .def("tokens", [](const Sequence& sequence) {
+      .def("tokens",
+           [](const Sequence& sequence) {
+             size_t count = 0;
+             const int32_t* const tokens = coppice_sequence_tokens(sequence.handle.get(), &count);
+             return list_of(tokens, count);
+           })
+      .def("length", [](const Sequence& sequence) {
         size_t count = 0;
-        const int32_t* const tokens = coppice_sequence_tokens(sequence.handle.get(), &count);
-        return list_of(tokens, count);
+        coppice_sequence_tokens(sequence.handle.get(), &count);
+        return count;
       });
 
   nb::class_<Prefix>(module, "Prefix").def("begin", begin).def("tokens", [](const Prefix& prefix) {
@@ -230,18 +241,18 @@ void define_engine(nb::module_& module) {
   nb::class_<Run>(module, "Run")
       .def("next", &Run::next)
       .def("poll", &Run::poll)
-      .def("watch", &Run::watch)
+      .def("watch", [](Run& run, const WakerHandle& waker,
+                       std::uint64_t key) { return run.watch(waker.handle, key); })
       .def("answer", &Run::answer)
       .def("skip_pieces", &Run::skip_pieces)
       .def("stop", &Run::stop)
       .def("close", &Run::close);
 
   note_main_thread();
-  nb::class_<Waker>(module, "Waker")
+  nb::class_<WakerHandle>(module, "Waker")
       .def(nb::init<>())
-      .def("fileno", &Waker::fileno)
-      .def("ring", &Waker::ring)
-      .def("drain", &Waker::drain);
+      .def("fileno", [](const WakerHandle& waker) { return waker.handle->fileno(); })
+      .def("drain", [](const WakerHandle& waker) { return waker.handle->drain(); });
 
   nb::class_<Engine>(module, "Engine", nb::is_weak_referenceable())
       .def_static("load", load)

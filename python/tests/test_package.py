@@ -21,10 +21,22 @@ def test_the_stub_is_the_module():
     for node in stub.body:
         if isinstance(node, ast.ClassDef):
             described = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+            described = {name for name in described if name[0] != "_"}
             there = {name for name in vars(getattr(_coppice, node.name)) if name[0] != "_"}
             assert described == there, node.name
     described = {node.name for node in stub.body if hasattr(node, "name")}
     assert described == {name for name in vars(_coppice) if name[0] != "_"}
+
+
+def test_everything_public_says_what_it_is():
+    for name in coppice.__all__:
+        one = getattr(coppice, name)
+        assert (one.__doc__ or "").strip(), name
+        for member, value in vars(one).items():
+            if member[0] != "_" and callable(getattr(value, "__func__", value)):
+                assert (getattr(value, "__doc__", None) or "").strip(), f"{name}.{member}"
+    for name in coppice.study.__all__:
+        assert (getattr(coppice.study, name).__doc__ or "").strip(), name
 
 
 @pytest.mark.parametrize("page", ["README.md", "python/README.md"])

@@ -50,6 +50,26 @@ def test_a_sequence_streams(engine):
     assert "".join(piece.text for piece in pieces) == text
 
 
+def test_an_empty_sequence(engine):
+    sequence = engine.new_sequence()
+    assert len(sequence) == 0 and sequence.tokens == []
+    sequence.rewind(0)
+    assert len(sequence.fork()) == 0
+    with pytest.raises(coppice.UsageError):
+        sequence.generate()
+    assert len(sequence.generate("A dog", max_new_tokens=3).tokens) == 3
+
+
+def test_a_dropped_streams_sequence_is_free_at_once(engine):
+    sequence = engine.new_sequence()
+    stream = sequence.stream("The captain", max_new_tokens=480, ignore_eos=True)
+    next(stream)
+    with pytest.raises(coppice.UsageError):
+        sequence.generate(max_new_tokens=1)  # one text at a time
+    del stream
+    assert len(sequence.generate(max_new_tokens=1).tokens) == 1
+
+
 def test_a_prefix_is_computed_once(engine):
     prefix = engine.prefix("Once upon a time there was a little house by the sea")
     text = prefix.begin().generate(" and an old captain", max_new_tokens=4)

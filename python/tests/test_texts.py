@@ -1,5 +1,6 @@
 """Texts, streams, callbacks, and how they end."""
 
+import math
 import os
 import signal
 import threading
@@ -196,3 +197,34 @@ def test_pieces_have_logprobs(engine):
     assert heard == stream.result.logprobs and len(heard) == len(stream.result.tokens)
     assert all(len(one.top) <= 2 for one in heard)
     assert all(piece.logprobs is None for piece in engine.stream("The captain", **REPEATABLE))
+
+
+def test_texts_are_looked_up(engine):
+    prompt = "One two three four five six. One two three four five six. One two three"
+    options = dict(acceptance="coupled", temperature=0.4, seed=5, max_new_tokens=24)
+    plain = engine.generate(prompt, policy="none", lookup="none", **options)
+    for lookup in ("text", "engine"):
+        text = engine.generate(prompt, lookup=lookup, use_draft=False, **options)
+        assert text.tokens == plain.tokens and text.used.lookup == lookup
+        assert text.statistics.looked_up >= text.statistics.looked_up_accepted > 0
+    assert plain.statistics.looked_up == 0
+
+
+def test_filters_and_penalties_hold(engine):
+    def most(**options):
+        return engine.generate(
+            "The captain", seed=5, max_new_tokens=32, temperature=1.0, logprobs=True, **options
+        )
+
+    assert all(len(one.top) == 20 for one in most(top_logprobs=20).logprobs)
+    # What is filtered out has no chance.
+    for one in most(top_logprobs=5, top_k=2).logprobs:
+        assert sum(logprob > -math.inf for _, logprob in one.top) == 2
+    for one in most(top_logprobs=5, min_p=0.5).logprobs:
+        chances = [logprob for _, logprob in one.top if logprob > -math.inf]
+        assert min(chances) >= chances[0] + math.log(0.5) - 1e-5
+    assert all(one.logprob == 0.0 for one in most(top_p=1e-6).logprobs)
+    assert all(one.logprob == 0.0 for one in most(top_k=1).logprobs)
+    plain = engine.generate("The captain", max_new_tokens=64)
+    varied = engine.generate("The captain", max_new_tokens=64, repetition_penalty=1.5)
+    assert len(set(varied.tokens)) > len(set(plain.tokens))
