@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "median.h"
+
 namespace coppice::bench {
 namespace {
 
@@ -19,7 +21,7 @@ template <typename Of>
 double median(const BatchRow& row, Of of) {
   std::vector<double> values;
   for (const BatchRound& round : row.rounds) values.push_back(of(round));
-  return median_of(std::move(values));
+  return bench::median(std::move(values));
 }
 
 int kv_tokens(const BatchRow& row) { return row.texts * (row.prompt_tokens + row.new_tokens); }
@@ -38,8 +40,8 @@ Figures figures_of(const BatchRow& row) {
   f.accepted = by_step(&BatchRound::judged);
   f.tree = by_step(&BatchRound::drafted);
   f.shared = by_step(&BatchRound::shared);
-  f.over_plain = median_of(row.over_plain);
-  f.over_other = median_of(row.over_other);
+  f.over_plain = bench::median(row.over_plain);
+  f.over_other = bench::median(row.over_other);
   const auto part = [&](double BatchRound::*seconds) {
     return median(row,
                   [&](const BatchRound& r) { return r.*seconds / (r.seconds - r.prompt_seconds); });
@@ -55,12 +57,6 @@ Figures figures_of(const BatchRow& row) {
 
 double BatchRow::rate(std::size_t round) const {
   return texts * new_tokens / (rounds[round].seconds - rounds[round].prompt_seconds);
-}
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  std::sort(values.begin(), values.end());
-  return 0.5 * (values[(values.size() - 1) / 2] + values[values.size() / 2]);
 }
 
 std::string table_of(const std::vector<BatchRow>& rows, const std::string& other) {

@@ -32,8 +32,6 @@ struct BatchRow {
   double rate(std::size_t round) const;
 };
 
-double median_of(std::vector<double> values);
-
 /// The medians of rounds, in the columns of llama-batched-bench and some behind them. `other`: the
 /// other way, as over_other's column names it.
 std::string table_of(const std::vector<BatchRow>& rows, const std::string& other = "turns");

@@ -27,6 +27,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine/engine_impl.h"
+#include "median.h"
 #include "options.h"
 #include "priced_steps.h"
 #include "reference/tiny_model.h"
@@ -47,11 +48,7 @@ struct Run {
   double steps = 0, judged = 0, tree = 0, passes = 0, decode = 0;
   double draft = 0, verify = 0, sampling = 0, other = 0;  ///< seconds
   std::vector<std::vector<bench::StepEnd>> ends;          ///< where steps are priced
-  double median() const {
-    auto s = seconds;
-    std::sort(s.begin(), s.end());
-    return 0.5 * (s[(s.size() - 1) / 2] + s[s.size() / 2]);
-  }
+  double median() const { return bench::median(seconds); }
 };
 
 double ratio_of_sums(const std::vector<Run>& plain, const std::vector<Run>& other,

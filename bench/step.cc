@@ -32,6 +32,7 @@
 #include "cli/terminal.h"
 #include "coppice.h"
 #include "engine/engine_impl.h"
+#include "median.h"
 #include "model_passes.h"
 #include "options.h"
 #ifdef COPPICE_HAS_CUDA
@@ -45,11 +46,6 @@ using namespace coppice;
 using namespace coppice::bench;
 namespace po = boost::program_options;
 using Json = nlohmann::ordered_json;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 template <typename Work>
 double median_seconds(int repetitions, Work work) {

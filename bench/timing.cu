@@ -1,16 +1,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cuda/error.h"
 #include "bench/timing.h"
+#include "kernels/cuda/error.h"
 
 namespace coppice::bench {
 namespace {
 
 using cuda::check;
 
-/// As long as Triton's do_bench. Clocks idle while the host makes inputs: after 2 ms alone some cells
-/// were 6 to 10% slower. After longer ones cells that multiply most are, as the card draws more.
+/// As long as Triton's do_bench. Clocks idle while the host makes inputs: after 2 ms alone some
+/// cells were 6 to 10% slower. After longer ones cells that multiply most are, as the card draws
+/// more.
 constexpr double warm_up_us = 25e3;
 /// A batch takes about as long, so that the events around it do not count.
 constexpr double batch_us = 400.0;
@@ -111,11 +112,6 @@ std::vector<double> sample(const std::vector<std::unique_ptr<Recording>>& record
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0.0 : values[values.size() / 2];
-}
 
 Timing time_replays(std::int32_t sets, std::int32_t samples,
                     const std::function<void(std::int32_t set)>& queue, cudaStream_t stream) {

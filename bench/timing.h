@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "median.h"
+
 namespace coppice::bench {
 
 struct Timing {
@@ -32,8 +34,6 @@ Timing time_replays(std::int32_t sets, std::int32_t samples,
 /// Median of `samples` times of queue() between events, after warming up, in seconds.
 double median_seconds(std::int32_t samples, const std::function<void()>& queue,
                       cudaStream_t stream);
-
-double median(std::vector<double> values);
 
 /// Records `queue` and replays the recording once; waits for it.
 void replay_once(const std::function<void()>& queue, cudaStream_t stream);

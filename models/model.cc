@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/mebibytes.h"
 #include "base/memory_limit.h"
+#include "models/layer_sums.h"
 #include "models/model_folder.h"
 #include "models/rope_table.h"
 #include "models/weights.h"
@@ -344,11 +345,10 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
   std::int64_t weights = packed_bytes(stored, device.compute_dtype());
   if (!options.stream_folder.empty()) {
-    const auto layers = packed_layer_bytes(stored, device.compute_dtype(), config.layers);
-    for (std::int32_t layer = 0; layer < config.layers; ++layer) {
-      if (!is_streamed(layer, config.layers, options.resident_layers)) continue;
-      weights -= static_cast<std::int64_t>(layers[static_cast<std::size_t>(layer)]);
-    }
+    const auto blocks = packed_layer_bytes(stored, device.compute_dtype(), config.layers);
+    weights += static_cast<std::int64_t>(
+                   layer_bytes(blocks, options.resident_layers, options.stream_places)) -
+               static_cast<std::int64_t>(layer_bytes(blocks, -1, 0));
   }
   std::int64_t rope_bytes = 0;
   for (const RopeSpec& rope : config.ropes) {
@@ -385,18 +385,22 @@ void Model::announce(const std::filesystem::path& dir, Device& device,
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
                                    const ModelOptions& options, const LoadProgress& progress) {
+  return load_opened(ModelFiles(dir, options.rounding), device, options, progress);
+}
+
+std::unique_ptr<Model> load_opened(const ModelFiles& files, Device& device,
+                                   const ModelOptions& options, const LoadProgress& progress) {
   try {
-    const ModelFiles files(dir, options.rounding);
     ModelConfig config = files.config;
     const ModelOptions limits = resolved(options, config);
     for (LayerSpec& layer : config.layer_specs) {
       // Windows that no text outgrows need no plan of their own.
       if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
     }
-    require_memory(dir, config, files.weights, limits, device);
+    require_memory(files.dir, config, files.weights, limits, device);
     return std::make_unique<GraphModel>(std::move(config), files.weights, device, limits, progress);
   } catch (const std::bad_alloc&) {
-    throw_failure(cat(dir.string(),
+    throw_failure(cat(files.dir.string(),
                       ": memory ran out while the model was loaded; free memory or "
                       "choose a smaller model"));
   }

@@ -34,8 +34,9 @@ const ModelConfig& with_settled_head(ModelConfig& config, const WeightSource& so
 
 }  // namespace
 
-ModelFiles::ModelFiles(const fs::path& dir, std::optional<WeightFormat> rounding)
-    : held(held_gguf(dir)),
+ModelFiles::ModelFiles(const fs::path& folder, std::optional<WeightFormat> rounding)
+    : dir(folder),
+      held(held_gguf(dir)),
       config(supported_config(dir)),
       source(open_weights(dir, config, rounding)),
       weights(with_settled_head(config, *source), *source) {}

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/config.h"
+#include "models/model.h"
 #include "models/settings/setting_file.h"
 #include "models/stored_weights.h"
 #include "models/tokenizer/tokenizer.h"
@@ -20,16 +21,21 @@ class GgufFile;
 /// A model that can be loaded: its config, and weights that agree with it.
 struct ModelFiles {
   /// Throws Error(failure) for all that Model::load() refuses but values of tensors and memory.
-  explicit ModelFiles(const std::filesystem::path& dir,
+  explicit ModelFiles(const std::filesystem::path& folder,
                       std::optional<WeightFormat> rounding = std::nullopt);
   ModelFiles(const ModelFiles&) = delete;
   ModelFiles& operator=(const ModelFiles&) = delete;
 
+  const std::filesystem::path dir;
   const std::shared_ptr<const GgufFile> held;  ///< so that all is read of one file
   ModelConfig config;
   const std::unique_ptr<WeightSource> source;
   const StoredWeights weights;
 };
+
+/// Loads a model as Model::load() does, from files that are open in ModelOptions::rounding.
+std::unique_ptr<Model> load_opened(const ModelFiles& files, Device& device,
+                                   const ModelOptions& options, const LoadProgress& progress);
 
 /// The tokenizer of a model that has `vocab_rows` rows of vocabulary. Null if only token ids work
 /// with it, and `why_not` says why. Throws Error(failure) if not even they do: the files do not

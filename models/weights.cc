@@ -15,6 +15,7 @@
 #include "kernels/finite.h"
 #include "kernels/narrowed.h"
 #include "kernels/weight_stream.h"
+#include "models/layer_sums.h"
 
 namespace coppice {
 namespace {
@@ -242,11 +243,6 @@ class Loader {
 };
 
 }  // namespace
-
-bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident) {
-  const std::int64_t visiting = resident < 0 ? 0 : std::max(0, layers - resident);
-  return (layer + 1) * visiting / layers > layer * visiting / layers;
-}
 
 namespace {
 

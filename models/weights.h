@@ -48,10 +48,6 @@ struct ModelWeights {
   std::size_t bytes_read = 0;             ///< packed, as Model::weight_bytes_read()
 };
 
-/// Whether a layer visits the device, if of all so many stay (ModelOptions::resident_layers).
-/// Visits are spread evenly, so that copies go on while layers that stay are computed.
-bool is_streamed(std::int32_t layer, std::int32_t layers, std::int32_t resident);
-
 /// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep
 /// their formats.
 std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype);

@@ -24,6 +24,7 @@
 #include "constraints/constraint.h"
 #include "coppice.h"
 #include "engine/access.h"
+#include "median.h"
 #include "texts.h"
 
 namespace {
@@ -57,12 +58,6 @@ const std::array settings = {
     Setting{"free, plain", false, Plain{}}, Setting{"free, dyspec", false, Dyspec{}},
     Setting{"constrained, plain", true, Plain{}}, Setting{"constrained, dyspec", true, Dyspec{}},
     Setting{"constrained, forced alone", true, Dyspec{}, false}};
-
-double median(std::vector<double> all) {
-  if (all.empty()) return 0.0;
-  std::sort(all.begin(), all.end());
-  return 0.5 * (all[(all.size() - 1) / 2] + all[all.size() / 2]);
-}
 
 /// What a constraint's places said, over all texts.
 struct Forced {
@@ -172,7 +167,7 @@ int main(int argc, char** argv) try {
         std::vector<double> all;
         for (std::size_t p = 0; p < speeds[a].size(); ++p)
           all.push_back(speeds[a][p] / speeds[b][p]);
-        return median(all);
+        return bench::median(all);
       };
       std::printf("| %s | %.1f | %.0f%% | %.2f | %.2f | %.2f | %.2f | %.2f |\n", form.name,
                   temperature, 100.0 * forced.forced / forced.tokens, ratio(2, 0), ratio(1, 0),

@@ -19,10 +19,12 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -63,15 +65,21 @@ std::shared_ptr<const Constraint> compiled(const Shared& vocabulary, const Json&
   const JsonSpace space = space_name == "python" ? JsonSpace::python
                           : space_name == "none" ? JsonSpace::none
                                                  : JsonSpace::any;
-  if (kind == "json") return Constraint::json(vocabulary, space);
-  if (kind == "choice") {
-    return Constraint::choice(vocabulary, request.at("text").get<std::vector<std::string>>());
+  using Kind = ConstraintSource::Kind;
+  static const std::map<std::string, Kind> kinds = {{"json", Kind::json},
+                                                    {"choice", Kind::choice},
+                                                    {"schema", Kind::json_schema},
+                                                    {"regex", Kind::regex},
+                                                    {"gbnf", Kind::grammar}};
+  const auto found = kinds.find(kind);
+  if (found == kinds.end()) throw_usage("unknown kind " + quote(kind));
+  ConstraintSource source{found->second, {}, space};
+  if (source.kind == Kind::choice) {
+    source.texts = request.at("text").get<std::vector<std::string>>();
+  } else if (source.kind != Kind::json) {
+    source.texts = {request.at("text").get<std::string>()};
   }
-  const auto text = request.at("text").get<std::string>();
-  if (kind == "schema") return Constraint::json_schema(vocabulary, text, space);
-  if (kind == "regex") return Constraint::regex(vocabulary, text);
-  if (kind == "gbnf") return Constraint::gbnf(vocabulary, text);
-  throw_usage("unknown kind " + quote(kind));
+  return std::make_shared<const Constraint>(vocabulary, compile(std::move(source)));
 }
 
 std::vector<TokenId> allowed_tokens(const Mask& mask) {

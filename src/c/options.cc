@@ -16,15 +16,13 @@ namespace {
 template <typename Value, typename Values>
 void read_name(const char* option, const char* name, const Values& all, Value& value) {
   if (name == nullptr) return;
-  std::string names;
   for (const auto each : all) {
     if (std::string_view(name_of(each)) == name) {
       value = each;
       return;
     }
-    names += (names.empty() ? "" : ", ") + std::string(name_of(each));
   }
-  throw_usage(cat(option, " ", quote(name), " is unknown; use one of ", names));
+  throw_usage(cat(option, " ", quote(name), " is unknown; use one of ", joined_names(all)));
 }
 
 void check_reserved(std::int32_t reserved) {

@@ -1,10 +1,12 @@
 #include "cli/conversation.h"
 
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "base/utf8.h"
 #include "chat/json.h"
+#include "cli/constraint_options.h"
 #include "conversation/messages.h"
 #include "conversation/recommended.h"
 #include "models/config.h"
@@ -111,7 +113,10 @@ chat::Text Conversation::text_to_continue() const {
 
 std::vector<std::string> take_recommended(const fs::path& target, const po::variables_map& values,
                                           GenerateOptions& request) {
+  // A constrained text ends where it is whole: what is recommended for others may cut it short.
+  const bool constrained = asks_for_constraint(values);
   const auto given = [&](const char* option) {
+    if (constrained && std::string_view(option) == "stop") return true;
     return values.count(option) != 0 && !values[option].defaulted();
   };
   return conversation::take_recommended(target, given, request);

@@ -139,8 +139,9 @@ int print_object(const EngineOptions& options) {
   }
   if (runs && problem.empty()) {
     try {
-      json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
-                                                    : to_json(plan_memory(options, *device));
+      json["memory"] = device->shares_host_memory()
+                           ? to_json(plan_host_memory(options, *device))
+                           : to_json(plan_memory(options, PairFiles(options), *device));
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::usage) throw;
       shortage = error.what();
@@ -228,8 +229,9 @@ int info(const std::vector<std::string>& arguments) {
           line("--cpu-dtype bf16", describe_cpu_bf16());
   write_out(text);  // whatever the plan says
   if (!problem.empty()) refuse_pair(options, problem);
-  write_out(device->shares_host_memory() ? describe(plan_host_memory(options, *device))
-                                         : describe(plan_memory(options, *device)));
+  write_out(device->shares_host_memory()
+                ? describe(plan_host_memory(options, *device))
+                : describe(plan_memory(options, PairFiles(options), *device)));
   return 0;
 }
 

@@ -20,7 +20,7 @@
 #include "kernels/cpu/workers.h"
 #include "kernels/cuda_code.h"
 #include "models/config.h"
-#include "models/model_folder.h"
+#include "models/layer_sums.h"
 #include "models/weights.h"
 
 namespace coppice::cli {
@@ -62,22 +62,18 @@ Json folder_json(const std::filesystem::path& dir, const std::vector<std::string
 }  // namespace
 
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device) {
-  const ModelFiles target_files(options.target, rounding_of(options, ModelRole::target));
-  std::optional<ModelFiles> draft_files;
-  if (!options.draft.empty()) {
-    draft_files.emplace(options.draft, rounding_of(options, ModelRole::draft));
-  }
-  const ModelConfig& target = target_files.config;
-  const ModelConfig* const draft = draft_files ? &draft_files->config : nullptr;
+  const PairFiles files(options);
+  const ModelConfig& target = files.target.config;
+  const ModelConfig* const draft = files.draft ? &files.draft->config : nullptr;
   const DType type = cpu_type(options.cpu_dtype), kv_type = device.kv_dtype();
   HostMemory memory;
-  memory.target_weights = packed_bytes(target_files.weights, type);
-  if (draft_files) memory.draft_weights = packed_bytes(draft_files->weights, type);
+  memory.target_weights = packed_bytes(files.target.weights, type);
+  if (draft) memory.draft_weights = packed_bytes(files.draft->weights, type);
   memory.available = available_memory();
   EngineOptions settled = options;
-  plan_host_layers(settled, type, memory.available);
+  plan_host_layers(settled, files, type, memory.available);
   if (settled.gpu_layers >= 0 && settled.host_memory > 0) {
-    const auto blocks = packed_layer_bytes(target_files.weights, type, target.layers);
+    const auto blocks = packed_layer_bytes(files.target.weights, type, target.layers);
     const auto all = static_cast<std::int32_t>(blocks.size());
     const std::size_t in_memory =
         layer_bytes(blocks, settled.gpu_layers, ModelOptions().stream_places);

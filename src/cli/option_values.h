@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/option_names.h"
 
 namespace coppice::cli {
 
@@ -93,9 +94,7 @@ auto choices_in(const std::string& option, const std::string& list, Parse parse)
 /// The names of `all` as --help shows them for a value: "auto|cpu|cuda".
 template <typename Values>
 std::string any_of(const Values& all) {
-  std::string names;
-  for (const auto value : all) names += (names.empty() ? "" : "|") + std::string(name_of(value));
-  return names;
+  return joined_names(all, "|");
 }
 
 /// A word as a shell takes it, in quotes if it needs them.

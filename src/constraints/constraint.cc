@@ -66,42 +66,6 @@ Constraint::~Constraint() = default;
 
 const Vocabulary& Constraint::vocabulary() const { return *vocabulary_; }
 
-namespace {
-
-using Kind = ConstraintSource::Kind;
-
-std::shared_ptr<const Constraint> compiled(std::shared_ptr<const Vocabulary>&& vocabulary,
-                                           ConstraintSource&& source) {
-  return std::make_shared<const Constraint>(std::move(vocabulary), compile(std::move(source)));
-}
-
-}  // namespace
-
-std::shared_ptr<const Constraint> Constraint::regex(std::shared_ptr<const Vocabulary> vocabulary,
-                                                    std::string_view pattern) {
-  return compiled(std::move(vocabulary), {Kind::regex, {std::string(pattern)}});
-}
-
-std::shared_ptr<const Constraint> Constraint::choice(std::shared_ptr<const Vocabulary> vocabulary,
-                                                     std::span<const std::string> texts) {
-  return compiled(std::move(vocabulary), {Kind::choice, {texts.begin(), texts.end()}});
-}
-
-std::shared_ptr<const Constraint> Constraint::json_schema(
-    std::shared_ptr<const Vocabulary> vocabulary, std::string_view schema, JsonSpace space) {
-  return compiled(std::move(vocabulary), {Kind::json_schema, {std::string(schema)}, space});
-}
-
-std::shared_ptr<const Constraint> Constraint::json(std::shared_ptr<const Vocabulary> vocabulary,
-                                                   JsonSpace space) {
-  return compiled(std::move(vocabulary), {Kind::json, {}, space});
-}
-
-std::shared_ptr<const Constraint> Constraint::gbnf(std::shared_ptr<const Vocabulary> vocabulary,
-                                                   std::string_view grammar) {
-  return compiled(std::move(vocabulary), {Kind::grammar, {std::string(grammar)}});
-}
-
 Constraint::State Constraint::start() const { return machine_->start; }
 
 Constraint::State Constraint::advance(State state, TokenId token) const {
@@ -139,7 +103,7 @@ std::shared_ptr<const Mask> Constraint::mask(State state) const {
   return mask;
 }
 
-std::string Constraint::forced_text(State state) const {
+std::string Constraint::forced_text(State state, State* after) const {
   const std::lock_guard lock(machine_->mutex);
   machine_->require(state);
   machine_->begin_call();
@@ -152,6 +116,7 @@ std::string Constraint::forced_text(State state) const {
     text.push_back(static_cast<char>(set.first()));
     state = edges.front().to;
   }
+  if (after != nullptr) *after = state;
   return text;
 }
 
@@ -170,7 +135,8 @@ std::vector<TokenId> Constraint::forced(State state) const {
 }
 
 std::vector<TokenId> Constraint::spelt_forced(State state) const {
-  const std::string text = forced_text(state);
+  State after;
+  const std::string text = forced_text(state, &after);
   if (text.empty()) return {};
   std::vector<TokenId> tokens;
   std::string_view left = text;
@@ -182,7 +148,7 @@ std::vector<TokenId> Constraint::spelt_forced(State state) const {
     tokens.push_back(token);
   }
   // The text may go on with what makes a longer token of the last one.
-  if (left.empty() && !accepting(advance(state, text)) &&
+  if (left.empty() && !accepting(after) &&
       vocabulary_->has_longer(vocabulary_->bytes(tokens.back()))) {
     tokens.pop_back();
   }

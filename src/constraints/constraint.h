@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +23,7 @@ using Mask = TokenMask;
 /// one constraint for as long as it lives; equal states have equal futures, but not the other way
 /// around.
 ///
-/// Throws as compile() where a constraint is built; Error(failure) where a text reaches a state
+/// Throws Error(failure) where a text reaches a state
 /// that would take more time or memory than a constraint may (see limits.h).
 class Constraint final : public TokenRules {
  public:
@@ -34,19 +33,6 @@ class Constraint final : public TokenRules {
 
   Constraint(std::shared_ptr<const Vocabulary> vocabulary,
              const std::shared_ptr<const Language>& language);
-  /// What ConstraintSource::Kind says of each.
-  static std::shared_ptr<const Constraint> regex(std::shared_ptr<const Vocabulary> vocabulary,
-                                                 std::string_view pattern);
-  static std::shared_ptr<const Constraint> choice(std::shared_ptr<const Vocabulary> vocabulary,
-                                                  std::span<const std::string> texts);
-  static std::shared_ptr<const Constraint> json_schema(std::shared_ptr<const Vocabulary> vocabulary,
-                                                       std::string_view schema,
-                                                       JsonSpace space = JsonSpace::some);
-  static std::shared_ptr<const Constraint> json(std::shared_ptr<const Vocabulary> vocabulary,
-                                                JsonSpace space = JsonSpace::some);
-  static std::shared_ptr<const Constraint> gbnf(std::shared_ptr<const Vocabulary> vocabulary,
-                                                std::string_view grammar);
-
   ~Constraint() override;
   Constraint(const Constraint&) = delete;
   Constraint& operator=(const Constraint&) = delete;
@@ -68,7 +54,8 @@ class Constraint final : public TokenRules {
   std::shared_ptr<const Mask> mask(State state) const override;
   /// The bytes that every text of the language goes on with here; empty where texts differ or one
   /// may end. At most `longest_forced` bytes at once.
-  std::string forced_text(State state) const;
+  /// Sets `after`, if there is one, to the state after them.
+  std::string forced_text(State state, State* after = nullptr) const;
   /// The same in tokens, as the tokenizer spells the bytes, each allowed behind those before it. A
   /// last token that a longer one may replace, depending on what follows, is left out. They are a
   /// proposal: other tokens may spell the same bytes.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -137,12 +138,13 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   // Configs, weights and tokenizers are all of one file, whatever takes its name meanwhile.
   const auto held_target = held_gguf(options.target), held_draft = held_gguf(options.draft);
   require_roundings(options);
+  std::optional<PairFiles> files(options);
   KvTokens kv;
   if (device.shares_host_memory()) {
-    plan_host_layers(options, device.compute_dtype(), available_memory());
+    plan_host_layers(options, *files, device.compute_dtype(), available_memory());
     options.max_batch_rows = plan_host_rows(options, available_memory());
   } else {
-    const MemoryPlan plan = plan_memory(options, device);
+    const MemoryPlan plan = plan_memory(options, *files, device);
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
     options.max_tree_size = plan.max_tree_size;
@@ -150,14 +152,15 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     options.draft_gpu_layers = plan.draft_layers.resident;
   }
   announce_models(options, device);
-  impl->target.model = load_model(options, ModelRole::target, device);
+  impl->target.model = load_model(options, *files, ModelRole::target, device);
   const ModelConfig& config = impl->target.model->config();
   impl->tokenizer = load_model_tokenizer(options.target, config.vocab_size, impl->no_tokenizer);
   if (!options.draft.empty()) {
-    impl->draft.model = load_model(options, ModelRole::draft, device);
+    impl->draft.model = load_model(options, *files, ModelRole::draft, device);
     require_shared_vocabulary(options, impl->tokenizer.get(), config.vocab_size,
                               impl->draft.model->config().vocab_size);
   }
+  files.reset();  // packed is what passes read
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
   if (device.shares_host_memory()) {
     kv = plan_host_kv(options, config, impl->draft.model ? &impl->draft.model->config() : nullptr,

@@ -179,10 +179,18 @@ void announce_models(const EngineOptions& options, Device& device) {
   Model::announce(options.draft, device, limits_of(options, ModelRole::draft, device));
 }
 
-std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device) {
+PairFiles::PairFiles(const EngineOptions& options)
+    : target(options.target, rounding_of(options, ModelRole::target)) {
+  if (!options.draft.empty()) {
+    draft.emplace(options.draft, rounding_of(options, ModelRole::draft));
+  }
+}
+
+std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
+                                  ModelRole role, Device& device) {
   const bool is_target = role == ModelRole::target;
-  return Model::load(folder_of(options, role), device, limits_of(options, role, device),
-                     [&](double fraction) {
+  return load_opened(is_target ? files.target : *files.draft, device,
+                     limits_of(options, role, device), [&](double fraction) {
                        if (!options.progress) return;
                        options.progress({is_target ? "target" : "draft", fraction});
                      });

@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "coppice.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
 #include "models/model.h"
+#include "models/model_folder.h"
 
 namespace coppice {
 
@@ -31,12 +33,20 @@ enum class ModelRole { target, draft };
 /// What its matrices are rounded to; nullopt: kept.
 std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole role);
 
+/// The files of the options' models, open for planning and for loading. Throws as ModelFiles.
+struct PairFiles {
+  explicit PairFiles(const EngineOptions& options);
+  const ModelFiles target;
+  std::optional<const ModelFiles> draft;
+};
+
 /// Tells the device what load_model() is going to load (Model::announce). Throws as it does, if a
 /// config cannot be read.
 void announce_models(const EngineOptions& options, Device& device);
 /// The options' target or draft, with room for passes of batch_rows(options) that all sequences
 /// share.
-std::unique_ptr<Model> load_model(const EngineOptions& options, ModelRole role, Device& device);
+std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
+                                  ModelRole role, Device& device);
 
 /// KV slots that the options ask for, or by default as many as max_sequences of up to 2048
 /// tokens and their trees take; at least one_sequence_kv_tokens().

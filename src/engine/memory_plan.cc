@@ -10,6 +10,7 @@
 #include "base/memory_limit.h"
 #include "engine/layer_plan.h"
 #include "engine/loading.h"
+#include "models/layer_sums.h"
 #include "models/model_folder.h"
 #include "models/weights.h"
 
@@ -77,10 +78,10 @@ KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
 
 /// The models of a plan.
 struct PlannedModels {
-  PlannedModels(const EngineOptions& options, const Device& device)
+  PlannedModels(const EngineOptions& options, const PairFiles& files, const Device& device)
       : planner(device.memory_planner()),
-        target(load_model(options, ModelRole::target, *planner)),
-        draft(options.draft.empty() ? nullptr : load_model(options, ModelRole::draft, *planner)),
+        target(load_model(options, files, ModelRole::target, *planner)),
+        draft(files.draft ? load_model(options, files, ModelRole::draft, *planner) : nullptr),
         sampler(make_sampler(*planner, *target, draft.get(), options)) {}
 
   const ModelConfig* draft_config() const { return draft ? &draft->config() : nullptr; }
@@ -151,15 +152,15 @@ void require_host_memory(const EngineOptions& options, const Model& target, cons
 
 }  // namespace
 
-void plan_host_layers(EngineOptions& options, DType compute_dtype, std::int64_t available_bytes) {
+void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
+                      std::int64_t available_bytes) {
   if (options.gpu_layers >= 0) return;
-  const ModelFiles target(options.target, rounding_of(options, ModelRole::target));
+  const ModelFiles& target = files.target;
   const auto blocks = packed_layer_bytes(target.weights, compute_dtype, target.config.layers);
   const auto visiting = visiting_bytes(blocks, 0);
   auto others = static_cast<std::size_t>(packed_bytes(target.weights, compute_dtype)) - visiting;
-  if (!options.draft.empty()) {
-    const ModelFiles draft(options.draft, rounding_of(options, ModelRole::draft));
-    others += static_cast<std::size_t>(packed_bytes(draft.weights, compute_dtype));
+  if (files.draft) {
+    others += static_cast<std::size_t>(packed_bytes(files.draft->weights, compute_dtype));
   }
   const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
   const bool given = options.host_memory > 0;
@@ -213,7 +214,7 @@ KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
   return kv;
 }
 
-MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device) {
   MemoryPlan plan;
   plan.device = device.description();
   plan.memory = device.memory();
@@ -222,7 +223,7 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   const std::size_t room = std::min(plan.memory.budget, usable);
   EngineOptions silent = options;
   silent.progress = nullptr;
-  if (options.gpu_layers >= 0 && options.gpu_layers < read_config(options.target).layers) {
+  if (options.gpu_layers >= 0 && options.gpu_layers < files.target.config.layers) {
     raise_tree_size(silent);
   }
   std::optional<PlannedModels> models;
@@ -232,7 +233,7 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
   };
   // Passes of fewer rows, if it is that or not even one whole context.
   EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
-    models.emplace(tried, device);
+    models.emplace(tried, files, device);
     return with_pools(one_sequence_kv(tried, models->target->config(), models->draft_config(),
                                       dtype)) <= room;
   });
@@ -244,13 +245,13 @@ MemoryPlan plan_memory(const EngineOptions& options, const Device& device) {
     EngineOptions streaming = silent;
     streaming.gpu_layers = 0;
     raise_tree_size(streaming);
-    models.emplace(streaming, device);
+    models.emplace(streaming, files, device);
     const auto one = [](const KvTokens&) { return false; };
     plan.kv =
         planned_kv(streaming, models->target->config(), models->draft_config(), dtype, one, fits);
     if (fits(plan.kv)) {
       streaming.gpu_layers = layers_beside(*models->target, room - with_pools(plan.kv));
-      models.emplace(streaming, device);
+      models.emplace(streaming, files, device);
       settled = streaming;
       settled.max_batch_rows = batch_rows(streaming);
     }

@@ -11,6 +11,8 @@
 
 namespace coppice {
 
+struct PairFiles;
+
 /// KV tokens of the two pools. Both hold the same sequences.
 struct KvTokens {
   std::int32_t target = 0;
@@ -35,14 +37,15 @@ struct MemoryPlan {
 /// automatic and not even a short text's does, layers of the target go to the host: as few as make
 /// room for one context. Throws Error(failure) with the arithmetic where the card or the host is
 /// too small or too full.
-MemoryPlan plan_memory(const EngineOptions& options, const Device& device);
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device);
 
 /// Settles where the layers of a target lie whose device shares the host's memory: if the weights
 /// of both models take more than host_memory, or, where that is not given, than is free, then
 /// gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory what
 /// weights may take; the other layers are to lie in a file. gpu_layers that are given stay. Throws
-/// Error(failure) where even so too little is free, and as ModelFiles.
-void plan_host_layers(EngineOptions& options, DType compute_dtype, std::int64_t available_bytes);
+/// Error(failure) where even so too little is free.
+void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
+                      std::int64_t available_bytes);
 
 /// max_batch_rows in the host's memory, settled: if automatic, so that logits take no more than a
 /// sixteenth of `available_bytes`, or a tree's rows. Throws as read_config().

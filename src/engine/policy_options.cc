@@ -51,8 +51,9 @@ const std::string& name_of_kind(const Custom& custom) { return custom.name; }
 
 void check_belongs(const PolicyOptions& options, PolicyOption option, bool given) {
   if (!given || takes(options.policy, option)) return;
-  throw_usage(cat(name_of(option), ": it belongs to policy ", names_of(takers_of(option), " or "),
-                  ", not to ", name_of(options.policy), "; leave it out, or change the policy"));
+  throw_usage(cat(name_of(option), ": it belongs to policy ",
+                  joined_names(takers_of(option), " or "), ", not to ", name_of(options.policy),
+                  "; leave it out, or change the policy"));
 }
 
 void check_options(const PolicyOptions& options) {
@@ -128,15 +129,6 @@ std::span<const Policy> all_policies() {
     return policies;
   }();
   return all;
-}
-
-std::string names_of(std::span<const Policy> policies, const char* between) {
-  std::string names;
-  for (const Policy policy : policies) {
-    if (!names.empty()) names += between;
-    names += name_of(policy);
-  }
-  return names;
 }
 
 Speculation speculation_of(const PolicyOptions& options) {

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "median.h"
 #include "settings.h"
 
 namespace coppice::bench {
@@ -59,8 +60,8 @@ TEST(BatchTable, TakesMediansOfRoundsAndTheirOwnRatios) {
 }
 
 TEST(BatchTable, MediansOfAnEvenNumberAreBetween) {
-  EXPECT_EQ(median_of({4.0, 1.0, 2.0, 3.0}), 2.5);
-  EXPECT_EQ(median_of({}), 0.0);
+  EXPECT_EQ(median({4.0, 1.0, 2.0, 3.0}), 2.5);
+  EXPECT_EQ(median({}), 0.0);
 }
 
 TEST(BenchSettings, NamePoliciesSizesAndRules) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -305,6 +306,35 @@ TEST_F(CInterface, TokensAreStoppedBiasedAndCounted) {
   EXPECT_NE(text_of(biased).tokens[0], tokens[0]);
   EXPECT_EQ(text_of(biased).used->biased_tokens, 1);
   EXPECT_EQ(text_of(biased).logprobs[0]->top_count, 3);
+}
+
+TEST_F(CInterface, PenaltiesAndLookupAreObeyed) {
+  coppice_generate_options options = generate_options(0.0);
+  options.max_new_tokens = 64;
+  const coppice_request request = request_of("The captain", options);
+  const auto different = [](const std::vector<TokenId>& tokens) {
+    return std::set<TokenId>(tokens.begin(), tokens.end()).size();
+  };
+  const auto plain = tokens_of(text_of(generate(request)));
+  for (double coppice_generate_options::*const penalty :
+       {&coppice_generate_options::repetition_penalty, &coppice_generate_options::presence_penalty,
+        &coppice_generate_options::frequency_penalty}) {
+    options = generate_options(0.0);
+    options.max_new_tokens = 64;
+    options.*penalty = 2.0;
+    EXPECT_GT(different(tokens_of(text_of(generate(request)))), different(plain));
+  }
+  options = generate_options(0.0);
+  options.max_new_tokens = 64;
+  options.tree_size = 0;
+  options.use_draft = 0;
+  for (const char* const lookup : {"text", "engine", "none"}) {
+    options.lookup = lookup;
+    const auto outcome = generate(request);
+    EXPECT_EQ(tokens_of(text_of(outcome)), plain);
+    EXPECT_STREQ(text_of(outcome).used->lookup, lookup);
+    EXPECT_EQ(text_of(outcome).statistics->looked_up > 0, lookup != std::string_view("none"));
+  }
 }
 
 TEST_F(CInterface, PiecesHaveTheirTokensLogprobs) {

@@ -318,6 +318,17 @@ TEST_F(Cli, ConstraintsAreRefusedWhereTheyAreNotObeyed) {
   }
 }
 
+// The shipped pair recommends the stop text "\n", which would leave half of this answer.
+TEST_F(Cli, AConstrainedAnswerIsNotCutByARecommendedStop) {
+  const auto text = [&](const std::string& options) {
+    const Result r = run("generate --chat --prompt Hello --format json --regex 'a\\nb'" + options);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return nlohmann::json::parse(r.out).at("text").get<std::string>();
+  };
+  EXPECT_EQ(text(""), "a\nb");
+  EXPECT_EQ(text(" --stop b"), "a\n");
+}
+
 // A study's texts are held to its constraint, which its files and its page name.
 TEST_F(Cli, StudiesTakeAConstraint) {
   std::ofstream(folder("prompts")) << "Once upon a time\nThe captain\n";

@@ -75,7 +75,9 @@ TEST(ConstraintGbnf, TokensAreAskedForAlone) {
   const auto vocabulary = std::make_shared<const Vocabulary>(pieces, std::vector<TokenId>{0});
   EXPECT_TRUE(vocabulary->has_all_bytes());
   const auto byte = [](char c) { return 4 + static_cast<unsigned char>(c); };
-  const auto make = [&](const char* grammar) { return Constraint::gbnf(vocabulary, grammar); };
+  const auto make = [&](const char* grammar) {
+    return compiled({Kind::grammar, {grammar}}, vocabulary);
+  };
 
   const Shared call = make("root ::= .* %token(\"<a>\") \"1\"\n");
   const auto start = call->mask(call->start());
@@ -93,9 +95,9 @@ TEST(ConstraintGbnf, TokensAreAskedForAlone) {
   // No other constraint has any of it.
   for (const Shared& other :
        {make("root ::= .*\n"), make("root ::= [^a]*\n"), make("root ::= %not(\"a\")\n"),
-        Constraint::regex(vocabulary, "(a|[^a])*"), Constraint::regex(vocabulary, "(?!a)(a|[^a])*"),
-        Constraint::json(vocabulary),
-        Constraint::json_schema(vocabulary, "{\"not\": {\"const\": \"a\"}}")}) {
+        compiled({Kind::regex, {"(a|[^a])*"}}, vocabulary),
+        compiled({Kind::regex, {"(?!a)(a|[^a])*"}}, vocabulary), compiled({}, vocabulary),
+        compiled({Kind::json_schema, {"{\"not\": {\"const\": \"a\"}}"}}, vocabulary)}) {
     walk(*other, 20, 20, [&](Constraint::State state, const Mask& mask) {
       EXPECT_FALSE(mask.has(1));
       EXPECT_EQ(tokens_of(mask), tokens_of(slow_mask(*other, state)));

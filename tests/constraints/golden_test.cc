@@ -37,12 +37,14 @@ TEST(ConstraintGolden, MasksAreXGrammars) {
     const auto kind = one.at("kind").get<std::string>();
     Shared constraint;
     if (kind == "choice") {
-      constraint = Constraint::choice(vocabulary, one.at("text").get<std::vector<std::string>>());
+      constraint =
+          compiled({Kind::choice, one.at("text").get<std::vector<std::string>>()}, vocabulary);
     } else {
       const auto text = one.at("text").get<std::string>();
-      constraint = kind == "schema"  ? Constraint::json_schema(vocabulary, text, JsonSpace::python)
-                   : kind == "regex" ? Constraint::regex(vocabulary, text)
-                                     : Constraint::gbnf(vocabulary, text);
+      constraint = kind == "schema"
+                       ? compiled({Kind::json_schema, {text}, JsonSpace::python}, vocabulary)
+                   : kind == "regex" ? compiled({Kind::regex, {text}}, vocabulary)
+                                     : compiled({Kind::grammar, {text}}, vocabulary);
     }
     Constraint::State state = constraint->start();
     for (std::size_t i = 0; i < one.at("tokens").size(); ++i, ++masks) {

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -15,9 +16,11 @@
 namespace coppice::constraints_test {
 
 using constraints::Constraint;
+using constraints::ConstraintSource;
 using constraints::JsonSpace;
 using constraints::Mask;
 using constraints::Vocabulary;
+using Kind = ConstraintSource::Kind;
 using Shared = std::shared_ptr<const Constraint>;
 
 inline constexpr TokenId end_token = 1;
@@ -111,14 +114,18 @@ inline bool accepts(const Constraint& constraint, std::string_view text) {
   return constraint.accepting(constraint.advance(constraint.start(), text));
 }
 
+inline Shared compiled(ConstraintSource source,
+                       std::shared_ptr<const Vocabulary> vocabulary = small_vocabulary()) {
+  return std::make_shared<const Constraint>(std::move(vocabulary), compile(std::move(source)));
+}
 inline Shared regex(std::string_view pattern) {
-  return Constraint::regex(small_vocabulary(), pattern);
+  return compiled({Kind::regex, {std::string(pattern)}});
 }
 inline Shared gbnf(std::string_view grammar) {
-  return Constraint::gbnf(small_vocabulary(), grammar);
+  return compiled({Kind::grammar, {std::string(grammar)}});
 }
 inline Shared schema(std::string_view text, JsonSpace space = JsonSpace::python) {
-  return Constraint::json_schema(small_vocabulary(), text, space);
+  return compiled({Kind::json_schema, {std::string(text)}, space});
 }
 
 /// The message of the Error(usage) that `make` throws; a test that fails if it throws none.

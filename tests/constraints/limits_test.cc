@@ -128,7 +128,7 @@ TEST(ConstraintLimits, LargeTextsAreRefusedBySize) {
   EXPECT_NE(refusal([&] { gbnf(ten_megabytes); }).find("10485760 bytes"), std::string::npos);
   EXPECT_NE(refusal([&] { schema(ten_megabytes); }).find("10485760 bytes"), std::string::npos);
   EXPECT_NE(refusal([&] {
-              Constraint::choice(small_vocabulary(), std::vector{ten_megabytes});
+              compiled({Kind::choice, {ten_megabytes}});
             }).find("10485760 bytes"),
             std::string::npos);
 }

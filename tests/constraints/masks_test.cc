@@ -82,10 +82,10 @@ TEST(ConstraintMasks, RefuseAStateThatNoTokenLeadsOutOf) {
   const std::vector<std::string> bytes = {"a", "</s>", "bc"};
   const std::vector<TokenId> ends = {1};
   const auto vocabulary = std::make_shared<const Vocabulary>(bytes, ends);
-  const auto constraint = Constraint::regex(vocabulary, "a(bd|a)");
+  const auto constraint = compiled({Kind::regex, {"a(bd|a)"}}, vocabulary);
   EXPECT_EQ(constraint->mask(constraint->start())->only, 0);
   EXPECT_EQ(constraint->mask(constraint->advance(constraint->start(), TokenId{0}))->only, 0);
-  const auto stuck = Constraint::regex(vocabulary, "bd");
+  const auto stuck = compiled({Kind::regex, {"bd"}}, vocabulary);
   EXPECT_THROW(stuck->mask(stuck->start()), Error);
 }
 
@@ -123,7 +123,7 @@ TEST(ConstraintMasks, CacheIsBoundedAndMasksOutliveIt) {
   for (const char* byte : {"a", "b"}) bytes.emplace_back(byte);
   const std::vector<TokenId> ends = {0};
   const auto vocabulary = std::make_shared<const Vocabulary>(bytes, ends);
-  const auto constraint = Constraint::regex(vocabulary, "[ab]{0,9999}");
+  const auto constraint = compiled({Kind::regex, {"[ab]{0,9999}"}}, vocabulary);
   Constraint::State state = constraint->start();
   const auto first = constraint->mask(state);
   const Mask copy = *first;

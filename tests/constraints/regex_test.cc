@@ -164,11 +164,10 @@ TEST(ConstraintRegex, AgreesWithBacktracking) {
 
 TEST(ConstraintRegex, ChoiceIsOneOfItsTexts) {
   const std::vector<std::string> texts = {"yes", "no", "not yet", "", "n\"o"};
-  const auto choice = Constraint::choice(small_vocabulary(), texts);
+  const auto choice = compiled({Kind::choice, texts});
   for (const auto& text : texts) EXPECT_TRUE(accepts(*choice, text));
   for (const char* text : {"ye", "yesno", "not"}) EXPECT_FALSE(accepts(*choice, text));
-  EXPECT_NE(refusal([] { Constraint::choice(small_vocabulary(), {}); }).find("no text"),
-            std::string::npos);
+  EXPECT_NE(refusal([] { compiled({Kind::choice, {}}); }).find("no text"), std::string::npos);
 }
 
 }  // namespace

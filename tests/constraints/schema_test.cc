@@ -321,7 +321,7 @@ TEST(ConstraintSchema, WhiteSpace) {
   expect_cases({{text, {R"({"a": [1, 1]})", "{}"}, {R"({"a":[1,1]})", "{ }"}}}, JsonSpace::python);
   expect_cases({{text, {R"({"a":[1,1]})", "{}"}, {R"({"a": [1]})"}}}, JsonSpace::none);
   for (const JsonSpace space : {JsonSpace::any, JsonSpace::python, JsonSpace::none}) {
-    const auto json = Constraint::json(small_vocabulary(), space);
+    const auto json = compiled({Kind::json, {}, space});
     EXPECT_TRUE(accepts(*json, "[{},\"\"]") == (space != JsonSpace::python));
     EXPECT_TRUE(accepts(*json, "[{}, \"\"]") == (space != JsonSpace::none));
   }
@@ -373,7 +373,7 @@ TEST(ConstraintSchema, RefusesByKeywordAndPath) {
 
 // What walks write is what a reader of JSON reads, numbers beyond its range apart.
 TEST(ConstraintSchema, TextsAreJson) {
-  const auto json = Constraint::json(small_vocabulary());
+  const auto json = compiled({});
   std::size_t read = 0;
   for (const std::string& text : walk(*json, 300, 40, [](Constraint::State, const Mask&) {})) {
     try {

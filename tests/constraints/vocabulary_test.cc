@@ -50,7 +50,7 @@ TEST(ConstraintVocabulary, TokenizersWordsBeginWithSpaces) {
   EXPECT_EQ(vocabulary->size(), tokenizer->pieces());
   EXPECT_TRUE(vocabulary->has_all_bytes());
   EXPECT_EQ(vocabulary->bytes(1), "\xff<s>");
-  const auto story = Constraint::regex(vocabulary, "Once upon a time, \xc3\xa9[.]");
+  const auto story = compiled({Kind::regex, {"Once upon a time, \xc3\xa9[.]"}}, vocabulary);
   Constraint::State state = story->start();
   const std::vector<TokenId> tokens = story->forced(state);
   std::string text;

@@ -134,7 +134,7 @@ TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
     EngineOptions options = on_gpu(shipped_options());
     options.max_tree_size = tree_size;
     options.kv_tokens = 1000;
-    const MemoryPlan plan = plan_memory(options, *make_engine_device(options));
+    const MemoryPlan plan = plan_memory(options, PairFiles(options), *make_engine_device(options));
     Engine engine = Engine::load(options);
     const auto held = inside(engine).device->memory_use();
     for (const MemoryUse& use : plan.uses) {
@@ -180,7 +180,9 @@ class StreamedTarget : public CudaEngine {
     options_.max_sequences = 1;
     options_.max_tree_size = 64;
   }
-  MemoryPlan plan() { return plan_memory(options_, *make_engine_device(options_)); }
+  MemoryPlan plan() {
+    return plan_memory(options_, PairFiles(options_), *make_engine_device(options_));
+  }
   /// The message; "" if it loads.
   std::string refusal() {
     try {

@@ -20,9 +20,10 @@ TEST(HostLayers, StayWhereMemoryHoldsThem) {
   const testing::TinyPair pair(deep);
   EngineOptions asked = pair.options();
   asked.streamed_tree_size = 100;
+  const PairFiles files(asked);
   const auto planned = [&](std::int64_t available) {
     EngineOptions options = asked;
-    plan_host_layers(options, DType::f32, available);
+    plan_host_layers(options, files, DType::f32, available);
     return options;
   };
   const EngineOptions whole = planned(std::int64_t{1} << 30);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/layer_plan.h"
 #include "engine/pair.h"
+#include "models/layer_sums.h"
 #include "sizing/cost_table.h"
 
 namespace coppice::streamed_layers_test {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/file_weight_stream.h"
+#include "models/layer_sums.h"
 #include "models/weights.h"
 #include "reference/backend.h"
 #include "reference/chain_runner.h"

@@ -21,12 +21,10 @@ constexpr std::size_t most_stops = 16;
 
 template <typename Value>
 Value named(const std::string& path, const std::string& text, std::initializer_list<Value> all) {
-  std::string names;
   for (const Value value : all) {
     if (text == name_of(value)) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name_of(value));
   }
-  throw bad_field(path, cat(quote(text), " is none of ", names));
+  throw bad_field(path, cat(quote(text), " is none of ", joined_names(all)));
 }
 
 template <typename Number, typename Value>
