@@ -6,6 +6,7 @@
 #include "c/handles.h"
 #include "c/logprob_views.h"
 #include "c/policy.h"
+#include "engine/joined_names.h"
 #include "engine/option_names.h"
 #include "engine/policy_options.h"
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/option_names.h"
 
 namespace coppice::cli {
 
@@ -94,7 +93,9 @@ auto choices_in(const std::string& option, const std::string& list, Parse parse)
 /// The names of `all` as --help shows them for a value: "auto|cpu|cuda".
 template <typename Values>
 std::string any_of(const Values& all) {
-  return joined_names(all, "|");
+  std::string names;
+  for (const auto value : all) names += (names.empty() ? "" : "|") + std::string(name_of(value));
+  return names;
 }
 
 /// A word as a shell takes it, in quotes if it needs them.

@@ -150,7 +150,7 @@ po::options_description drafting_options(const UsualValues& usual) {
       "for: a file of coppice plan, of this pair, or the numbers themselves; if not given, the "
       "shipped pair's at temperature 0.8:";
   for (const double rate : usual_acceptance) vector_help += cat(' ', rate);
-  const std::string policies = joined_names(all_policies());
+  const std::string policies = names_of(all_policies());
   d.add_options()("policy",
                   po::value<std::string>()->default_value("dyspec", usual.policy)->value_name("P"),
                   policies.c_str())(

@@ -90,7 +90,7 @@ po::options_description study_policy_options() {
   };
   // Words of more than 20 letters would be broken by whoever wraps the lines.
   const std::string policies =
-      cat("of ", joined_names(all_policies()),
+      cat("of ", names_of(all_policies()),
           "; the first two also with -plain behind their names: these grow by draft probability "
           "alone, and dyspec-plain needs tree sizes; these and chain also with +lookup (--lookup "
           "text beside the draft); lookup: without the draft");

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <array>
-#include <string>
-#include <string_view>
 
 #include "coppice.h"
 
@@ -25,16 +23,5 @@ inline constexpr std::array all_weight_roundings = {
     WeightRounding::keep, WeightRounding::q8_0, WeightRounding::q6_k, WeightRounding::q4_k,
     WeightRounding::q4_0, WeightRounding::fp8,  WeightRounding::int4};
 inline constexpr std::array all_cpu_dtypes = {CpuDtype::automatic, CpuDtype::f32, CpuDtype::bf16};
-
-/// The names of values, in their order, with `between` between them.
-template <typename Values>
-std::string joined_names(const Values& values, std::string_view between = ", ") {
-  std::string names;
-  for (const auto value : values) {
-    if (!names.empty()) names += between;
-    names += name_of(value);
-  }
-  return names;
-}
 
 }  // namespace coppice

@@ -7,6 +7,7 @@
 #include "drafting/sequoia.h"
 #include "drafting/static_tree.h"
 #include "engine/check_speculation.h"
+#include "engine/joined_names.h"
 
 namespace coppice {
 namespace {
@@ -51,9 +52,8 @@ const std::string& name_of_kind(const Custom& custom) { return custom.name; }
 
 void check_belongs(const PolicyOptions& options, PolicyOption option, bool given) {
   if (!given || takes(options.policy, option)) return;
-  throw_usage(cat(name_of(option), ": it belongs to policy ",
-                  joined_names(takers_of(option), " or "), ", not to ", name_of(options.policy),
-                  "; leave it out, or change the policy"));
+  throw_usage(cat(name_of(option), ": it belongs to policy ", names_of(takers_of(option), " or "),
+                  ", not to ", name_of(options.policy), "; leave it out, or change the policy"));
 }
 
 void check_options(const PolicyOptions& options) {
@@ -129,6 +129,10 @@ std::span<const Policy> all_policies() {
     return policies;
   }();
   return all;
+}
+
+std::string names_of(std::span<const Policy> policies, const char* between) {
+  return joined_names(policies, between);
 }
 
 Speculation speculation_of(const PolicyOptions& options) {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "coppice.h"
-#include "engine/option_names.h"
 
 namespace coppice {
 
@@ -27,6 +26,9 @@ const char* name_of(Policy policy);
 
 /// All of them.
 std::span<const Policy> all_policies();
+
+/// Their names, with `between` between them.
+std::string names_of(std::span<const Policy> policies, const char* between = ", ");
 
 /// Options that some policies take and the others refuse.
 enum class PolicyOption {

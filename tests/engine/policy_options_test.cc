@@ -43,7 +43,7 @@ TEST(PolicyOptions, EveryNameIsItsSpeculations) {
     names.insert(name_of(speculation));
   }
   EXPECT_EQ(names.size(), all_policies().size());
-  EXPECT_EQ(joined_names(takers_of(PolicyOption::tree), " or "), "static or sequoia");
+  EXPECT_EQ(names_of(takers_of(PolicyOption::tree), " or "), "static or sequoia");
 }
 
 TEST(PolicyOptions, SaySizesAndShapes) {

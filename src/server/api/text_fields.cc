@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/joined_names.h"
 #include "engine/policy_options.h"
 #include "server/api/api_error.h"
 

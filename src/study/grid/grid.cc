@@ -172,7 +172,7 @@ void require_takers(const PolicyOptions& given, const std::vector<Policy>& chose
 void require_any(const std::string& option, const std::vector<Policy>& takers,
                  const std::vector<Policy>& chosen) {
   if (std::ranges::find_first_of(chosen, takers) != chosen.end()) return;
-  throw_usage(cat("--", option, ": it belongs to policy ", joined_names(takers, " or "),
+  throw_usage(cat("--", option, ": it belongs to policy ", names_of(takers, " or "),
                   ", which --policies does not name; leave it out, or name the policy there"));
 }
 
