@@ -365,6 +365,12 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
   }
 }
 
+[[noreturn]] void refuse_lack_of_memory(const std::filesystem::path& dir) {
+  throw_failure(cat(dir.string(),
+                    ": memory ran out while the model was loaded; free memory or choose a smaller "
+                    "model"));
+}
+
 }  // namespace
 
 std::string compute_name(const Model& model) {
@@ -385,7 +391,11 @@ void Model::announce(const std::filesystem::path& dir, Device& device,
 
 std::unique_ptr<Model> Model::load(const std::filesystem::path& dir, Device& device,
                                    const ModelOptions& options, const LoadProgress& progress) {
-  return load_opened(ModelFiles(dir, options.rounding), device, options, progress);
+  try {
+    return load_opened(ModelFiles(dir, options.rounding), device, options, progress);
+  } catch (const std::bad_alloc&) {
+    refuse_lack_of_memory(dir);
+  }
 }
 
 std::unique_ptr<Model> load_opened(const ModelFiles& files, Device& device,
@@ -400,9 +410,7 @@ std::unique_ptr<Model> load_opened(const ModelFiles& files, Device& device,
     require_memory(files.dir, config, files.weights, limits, device);
     return std::make_unique<GraphModel>(std::move(config), files.weights, device, limits, progress);
   } catch (const std::bad_alloc&) {
-    throw_failure(cat(files.dir.string(),
-                      ": memory ran out while the model was loaded; free memory or "
-                      "choose a smaller model"));
+    refuse_lack_of_memory(files.dir);
   }
 }
 
