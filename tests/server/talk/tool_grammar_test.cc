@@ -49,7 +49,8 @@ ToolGrammar wanted(ToolForm form, bool is_required, bool is_single) {
 }
 
 std::shared_ptr<const Constraint> constraint(const ToolGrammar& grammar) {
-  return Constraint::gbnf(vocabulary(), tool_grammar(grammar));
+  return constraints_test::compiled({constraints_test::Kind::grammar, {tool_grammar(grammar)}},
+                                    vocabulary());
 }
 
 using constraints_test::accepts;
@@ -143,8 +144,9 @@ TEST(ToolGrammar, OtherSchemas) {
   EXPECT_TRUE(accepts(*constraint(odd),
                       "<tool_call>\n{\"name\": \"o\\\"\\\\\\ndd\", \"arguments\": {\"z\": [1]}}\n"
                       "</tool_call>"));
-  const auto json =
-      Constraint::gbnf(vocabulary(), server::json_grammar(odd.form, false, "{\"const\": 1}"));
+  const auto json = constraints_test::compiled(
+      {constraints_test::Kind::grammar, {server::json_grammar(odd.form, false, "{\"const\": 1}")}},
+      vocabulary());
   for (const char* text : {"1", "<think>2</think>\n1"}) EXPECT_TRUE(accepts(*json, text)) << text;
   EXPECT_FALSE(accepts(*json, "<think>1"));
 }
