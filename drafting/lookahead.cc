@@ -7,9 +7,12 @@ namespace {
 
 // Costs have steps: so many passes more are tried that bring nothing themselves.
 constexpr std::int32_t in_vain_at_most = 2;
-// Positions below the first value bring nothing, unless rows are next to free, as where layers are
-// copied in every pass; those below the second never do.
-constexpr double usual_least_value = 0.01, lowest_value = 0.0005;
+// Positions below this value bring nothing.
+constexpr double usual_least_value = 0.01;
+// But where rows cost less than this, as where layers are copied in every pass, those count that
+// are worth a row, down to the last value. (With dearer rows such positions, whose values are
+// estimates, brought nothing: 1.3 to 5% fewer tokens per second of a 7B target, temperature 0.)
+constexpr double next_to_free = 0.001, lowest_value = 0.0005;
 constexpr std::int32_t furthest = 32;
 
 }  // namespace
@@ -141,7 +144,8 @@ GrowthPlan Lookahead::best(std::span<const OpenPosition> open, std::span<const G
   passed_ = passed;
   const std::int32_t begin = std::max(1, last_passes_);
   prices_.clear();
-  least_value_ = std::clamp(economics_.least_node_cost(size), lowest_value, usual_least_value);
+  const double row = economics_.least_node_cost(size);
+  least_value_ = row < next_to_free ? std::max(row, lowest_value) : usual_least_value;
   begin_taking(begin + in_vain_at_most);
   GrowthPlan best;
   try_passes(0, best);
