@@ -133,7 +133,7 @@ void use_prices(const StepSeconds& steps, Statistics& st) {
 
 int main(int argc, char** argv) try {
   std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
-  std::string priced_by;
+  std::string priced_by, target_weights, draft_weights;
   int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0, seeds = 0;
   double temperature = 0, most_seconds = 0;
   std::optional<double> draft_temperature;
@@ -142,6 +142,8 @@ int main(int argc, char** argv) try {
   options.add_options()("help", "print this")(
       "target", po::value(&target)->default_value(models + "target"), "model folder")(
       "draft", po::value(&draft)->default_value(models + "draft"), "model folder, or random")(
+      "target-weights", po::value(&target_weights)->default_value("keep"), "as coppice's")(
+      "draft-weights", po::value(&draft_weights)->default_value("keep"), "as coppice's")(
       "prompts",
       po::value(&prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
       "JSON lines with kind and prompt")("per-kind", po::value(&per_kind)->default_value(6),
@@ -197,6 +199,8 @@ int main(int argc, char** argv) try {
   load.max_sequences = 1;
   load.target = target;
   load.draft = draft;
+  load.target_weights = bench::rounding_in(target_weights);
+  load.draft_weights = bench::rounding_in(draft_weights);
   load.device = bench::device_in(device);
   load.cpu_dtype = bench::cpu_dtype_in(dtype);
   load.prefix_cache = false;  // a prompt that comes again is computed again

@@ -4,6 +4,7 @@
 //   build/bench/offload --target DIR [--draft DIR|self:TYPE] --gpu-memory 8GiB [--gpu-layers N]
 //                       [--rows 1,65,257,769] [--prompts FILE [--per-kind N]]
 //                       [--settings dyspec:64,dyspec:768,dyspec:0] [--temperature T]
+//                       [--new-tokens N] [--plain-tokens N]
 //
 // A pass of few rows cannot take less than its copies: the bytes that it copies at the rate of
 // plain copies from page-locked memory, measured in the same run. Passes are queued one after the
@@ -61,14 +62,17 @@ void time_passes(Engine& engine, const std::vector<std::int32_t>& of_rows, doubl
 }
 
 void time_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts,
-                const std::vector<Setting>& settings, double temperature, std::int32_t new_tokens) {
+                const std::vector<Setting>& settings, double temperature, std::int32_t most_tokens,
+                std::int32_t plain_tokens) {
   std::printf("\ntemperature %g, %zu prompts, %d new tokens\n%-24s %10s %9s %9s %8s %10s %10s\n",
-              temperature, prompts.size(), new_tokens, "setting", "tokens/s", "speed-up",
+              temperature, prompts.size(), most_tokens, "setting", "tokens/s", "speed-up",
               "accepted", "tree", "draft, ms", "verify, ms");
   double plain = 0.0;
   for (const Setting& setting : settings) {
     double tokens = 0.0, seconds = 0.0, steps = 0.0, kept = 0.0, nodes = 0.0, draft = 0.0,
            verify = 0.0;
+    const bool is_plain = plain == 0.0;
+    const std::int32_t new_tokens = is_plain ? plain_tokens : most_tokens;
     for (const std::vector<TokenId>& prompt : prompts) {
       GenerateOptions request = request_of(setting, temperature);
       request.max_new_tokens = new_tokens;
@@ -84,7 +88,7 @@ void time_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts
       verify += s.seconds.verify;
     }
     const double speed = tokens / seconds;
-    if (plain == 0.0) plain = speed;
+    if (is_plain) plain = speed;
     std::printf("%-24s %10.2f %9.2f %9.2f %8.1f %10.1f %10.1f\n", setting.name.c_str(), speed,
                 speed / plain, kept / steps, nodes / steps, 1e3 * draft / steps,
                 1e3 * verify / steps);
@@ -96,7 +100,7 @@ void time_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts
 
 int main(int argc, char** argv) try {
   std::string target, draft, gpu_memory, gpu_layers, rows, prompts_file, settings;
-  int per_kind = 0, new_tokens = 0;
+  int per_kind = 0, new_tokens = 0, plain_tokens = 0;
   std::int32_t kv_tokens = 0;
   double temperature = 0.0;
   po::options_description options("options");
@@ -109,6 +113,8 @@ int main(int argc, char** argv) try {
       "prompts", po::value(&prompts_file), "JSON lines with kind and prompt; none: no texts")(
       "per-kind", po::value(&per_kind)->default_value(1), "prompts of each kind")(
       "new-tokens", po::value(&new_tokens)->default_value(64), "of each text")(
+      "plain-tokens", po::value(&plain_tokens)->default_value(0),
+      "of each plain text, whose speed hardly depends on it; 0: as of the others")(
       "temperature", po::value(&temperature)->default_value(0.0), "of the texts")(
       "settings", po::value(&settings)->default_value("chain:8,dyspec:64,dyspec:768,dyspec:0"),
       "beside plain decoding");
@@ -142,7 +148,8 @@ int main(int argc, char** argv) try {
   time_passes(engine, rows_in(rows), rate);
   if (prompts_file.empty()) return 0;
   const auto prompts = tokenized(engine, read_prompt_lines(prompts_file, per_kind), 0);
-  time_texts(engine, prompts, plain_and(draft.empty() ? "" : settings), temperature, new_tokens);
+  time_texts(engine, prompts, plain_and(draft.empty() ? "" : settings), temperature, new_tokens,
+             plain_tokens > 0 ? plain_tokens : new_tokens);
   return 0;
 } catch (const std::exception& error) {
   std::cerr << "offload: " << error.what() << "\n";

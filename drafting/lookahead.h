@@ -101,6 +101,7 @@ class Lookahead {
   std::span<const OpenPosition> open_;
   std::span<const GrowthPrior> trees_;
   std::int32_t size_ = 0, most_ = 0, passed_ = 0;
+  double least_value_ = 0.0;  ///< of a position that is looked at
   std::int32_t last_passes_ = 0;
   bool more_passes_add_ = false;  // whether a position was left out for its passes
   // Positions best first, as far as they were asked for: all that take `most_passes_` at most.

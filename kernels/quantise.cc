@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/block_fields.h"
+#include "kernels/cpu/block_fits.h"
 
 namespace coppice {
 namespace {
@@ -71,14 +72,13 @@ std::byte e4m3_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 24 & 0x80u;
   const float magnitude = std::abs(value);
-  std::uint32_t rounded = largest;
-  if (magnitude < 0x1p-6f) {
-    rounded = static_cast<std::uint32_t>(whole(magnitude * 0x1p9f));
-  } else if (magnitude < 464.0f) {
-    const std::uint32_t positive = bits & 0x7fffffffu;
-    rounded = ((positive + 0x7ffffu + (positive >> 20 & 1u)) >> 20) - (120u << 3);
-  }
-  return static_cast<std::byte>(sign | std::min(rounded, largest));
+  // Without branches, so that it vectorises.
+  const auto tiny =
+      static_cast<std::uint32_t>(static_cast<int>(whole(std::min(magnitude, 1.0f) * 0x1p9f)));
+  const std::uint32_t positive = bits & 0x7fffffffu;
+  const std::uint32_t usual = ((positive + 0x7ffffu + (positive >> 20 & 1u)) >> 20) - (120u << 3);
+  const std::uint32_t rounded = magnitude < 0x1p-6f ? tiny : std::min(usual, largest);
+  return static_cast<std::byte>(sign | rounded);
 }
 
 void quantise_fp8(const float* x, std::byte* block) {
@@ -89,124 +89,23 @@ void quantise_fp8(const float* x, std::byte* block) {
   for (int i = 0; i < medium; ++i) block[4 + i] = d > 0.0f ? e4m3_of(x[i] / d) : std::byte{0};
 }
 
-/// x is about scale (q - zero).
-struct Grid {
-  float scale = 0.0f, zero = 0.0f;
-  float number_of(float x, float inverse) const {
-    return std::clamp(whole(x * inverse) + zero, 0.0f, 15.0f);
-  }
-};
-
-/// Chooses, among steps somewhat wider and narrower than the range asks for, each with the two
-/// zeros next to the range's own, the one whose best scale has the least squares.
-Grid fit_grid(const float* x) {
-  float low = 0.0f, high = 0.0f;
-  for (int i = 0; i < small; ++i) {
-    low = std::min(low, x[i]);
-    high = std::max(high, x[i]);
-  }
-  Grid best;
-  float most = -1.0f;
-  if (!(high - low > 0x1p-100f)) return best;
-  for (int c = 0; c < 15; ++c) {
-    const float inverse = (14.2f + 0.1f * static_cast<float>(c)) / (high - low);
-    for (int side = 0; side < 2; ++side) {
-      const Grid grid{
-          0.0f, std::clamp(std::floor(-low * inverse) + static_cast<float>(side), 0.0f, 15.0f)};
-      float qx = 0.0f, qq = 0.0f;
-      for (int i = 0; i < small; ++i) {
-        const float q = grid.number_of(x[i], inverse) - grid.zero;
-        qx += q * x[i];
-        qq += q * q;
-      }
-      // What is left of the squares is less by this.
-      const float gained = qq > 0.0f ? qx / qq * qx : 0.0f;
-      if (gained > most) {
-        most = gained;
-        best = {qq > 0.0f ? qx / qq : 0.0f, grid.zero};
-      }
-    }
-  }
-  return best;
-}
-
-void quantise_int4(const float* x, std::byte* block) {
-  Grid grid = fit_grid(x);
-  grid.scale = put_half(grid.scale, block);
+void quantise_int4(const float* x, const cpu::GridFit& grid, std::byte* block) {
+  const float scale = put_half(grid.scale, block);
   block[2] = static_cast<std::byte>(static_cast<int>(grid.zero));
-  const float inverse = inverse_of(grid.scale);
-  const auto number = [&](int i) { return static_cast<unsigned>(grid.number_of(x[i], inverse)); };
+  const float inverse = inverse_of(scale);
+  const auto number = [&](int i) {
+    return static_cast<unsigned>(std::clamp(whole(x[i] * inverse) + grid.zero, 0.0f, 15.0f));
+  };
   for (int i = 0; i < 16; ++i) {
     block[3 + i] = static_cast<std::byte>(number(i) | number(i + 16) << 4);
   }
 }
 
-float root_mean_square(const float* x, int n) {
-  float squares = 0.0f;
-  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
-  return std::sqrt(squares / static_cast<float>(n));
-}
-
-/// x is about scale q - minimum, minimum at least 0.
-struct Affine {
-  float scale = 0.0f, minimum = 0.0f;
-};
-
-/// For q from 0 to `most`: of steps somewhat wider and narrower than the range asks for, the one
-/// whose best line has the least weighted squares.
-template <int kCount>
-Affine fit_affine(const float* x, int most) {
-  float low = 0.0f, high = x[0];
-  for (int i = 0; i < kCount; ++i) {
-    low = std::min(low, x[i]);
-    high = std::max(high, x[i]);
-  }
-  if (high <= low) return {0.0f, -low};
-  const float plain = root_mean_square(x, kCount);
-  std::array<float, kCount> weights;
-  for (int i = 0; i < kCount; ++i) weights[static_cast<std::size_t>(i)] = plain + std::abs(x[i]);
-  Affine best{(high - low) / static_cast<float>(most), -low};
-  float least = INFINITY;
-  constexpr int candidates = 15;
-  for (int c = 0; c < candidates; ++c) {
-    const float steps = static_cast<float>(most) - 0.8f + 0.1f * static_cast<float>(c);
-    const float inverse = steps / (high - low);
-    float w_sum = 0, q_sum = 0, qq_sum = 0, x_sum = 0, qx_sum = 0, xx_sum = 0;
-    for (int i = 0; i < kCount; ++i) {
-      const float w = weights[static_cast<std::size_t>(i)];
-      const float q = std::min(whole((x[i] - low) * inverse), static_cast<float>(most));
-      w_sum += w;
-      q_sum += w * q;
-      qq_sum += w * q * q;
-      x_sum += w * x[i];
-      qx_sum += w * q * x[i];
-      xx_sum += w * x[i] * x[i];
-    }
-    const float determinant = w_sum * qq_sum - q_sum * q_sum;
-    if (!(determinant > 0.0f)) continue;
-    float scale = (w_sum * qx_sum - x_sum * q_sum) / determinant;
-    float offset = (qq_sum * x_sum - q_sum * qx_sum) / determinant;
-    if (offset > 0.0f) {
-      offset = 0.0f;
-      scale = qx_sum / qq_sum;
-    }
-    const float error = xx_sum - 2.0f * (scale * qx_sum + offset * x_sum) + scale * scale * qq_sum +
-                        2.0f * scale * offset * q_sum + offset * offset * w_sum;
-    if (error < least) {
-      least = error;
-      best = {scale, -offset};
-    }
-  }
-  return best;
-}
-
-void quantise_q4_k(const float* x, std::byte* block) {
-  std::array<Affine, 8> groups;
+void quantise_q4_k(const float* x, std::span<const cpu::AffineFit, 8> groups, std::byte* block) {
   float most_scale = 0.0f, most_minimum = 0.0f;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    groups[g] = fit_affine<32>(x + 32 * g, 15);
-    most_scale = std::max(most_scale, groups[g].scale);
-    most_minimum = std::max(most_minimum, groups[g].minimum);
+  for (const cpu::AffineFit& group : groups) {
+    most_scale = std::max(most_scale, group.scale);
+    most_minimum = std::max(most_minimum, group.minimum);
   }
   constexpr float most = 63.0f;
   const float d = put_half(most_scale / most, block);
@@ -225,11 +124,13 @@ void quantise_q4_k(const float* x, std::byte* block) {
     block[12 + j] = static_cast<std::byte>((scales[j + 4] & 15u) | (minima[j + 4] & 15u) << 4);
   }
   std::array<std::uint8_t, large> numbers;
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const float scale = d * static_cast<float>(scales[i / 32]);
-    const float minimum = dmin * static_cast<float>(minima[i / 32]);
-    const float q = std::clamp((x[i] + minimum) * inverse_of(scale), 0.0f, 15.0f);
-    numbers[i] = static_cast<std::uint8_t>(whole(q));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const float inverse = inverse_of(d * static_cast<float>(scales[g]));
+    const float minimum = dmin * static_cast<float>(minima[g]);
+    for (std::size_t i = 32 * g; i < 32 * g + 32; ++i) {
+      const float q = std::clamp((x[i] + minimum) * inverse, 0.0f, 15.0f);
+      numbers[i] = static_cast<std::uint8_t>(static_cast<int>(whole(q)));
+    }
   }
   for (std::size_t run = 0; run < 4; ++run) {
     for (std::size_t i = 0; i < 32; ++i) {
@@ -239,48 +140,20 @@ void quantise_q4_k(const float* x, std::byte* block) {
   }
 }
 
-/// The scale that serves 16 numbers best, q from -32 to 31.
-float fit_scale(const float* x) {
+void quantise_q6_k(const float* x, std::span<const float, 16> scales, std::byte* block) {
   float extreme = 0.0f;
-  for (int i = 0; i < 16; ++i) {
-    if (std::abs(x[i]) > std::abs(extreme)) extreme = x[i];
-  }
-  if (extreme == 0.0f) return 0.0f;
-  float best = 0.0f, most = -1.0f;
-  for (int c = -8; c <= 8; ++c) {
-    const float inverse = -(32.0f + 0.1f * static_cast<float>(c)) / extreme;
-    float qx = 0.0f, qq = 0.0f;
-    for (int i = 0; i < 16; ++i) {
-      const float q = std::clamp(whole(x[i] * inverse), -32.0f, 31.0f);
-      const float w = x[i] * x[i];
-      qx += w * q * x[i];
-      qq += w * q * q;
-    }
-    // What is left of the squares is less by this.
-    const float gained = qq > 0.0f ? qx * qx / qq : 0.0f;
-    if (gained > most) {
-      most = gained;
-      best = qq > 0.0f ? qx / qq : 0.0f;
-    }
-  }
-  return best;
-}
-
-void quantise_q6_k(const float* x, std::byte* block) {
-  std::array<float, 16> scales;
-  float extreme = 0.0f;
-  for (std::size_t g = 0; g < scales.size(); ++g) {
-    scales[g] = fit_scale(x + 16 * g);
-    if (std::abs(scales[g]) > std::abs(extreme)) extreme = scales[g];
+  for (const float scale : scales) {
+    if (std::abs(scale) > std::abs(extreme)) extreme = scale;
   }
   const float d = put_half(extreme / -128.0f, block + 208);
   std::array<std::uint8_t, large> numbers;
   for (std::size_t g = 0; g < scales.size(); ++g) {
     const float sub = whole(std::clamp(scales[g] * inverse_of(d), -128.0f, 127.0f));
     block[192 + g] = static_cast<std::byte>(static_cast<int>(sub));
+    const float inverse = inverse_of(d * sub);
     for (std::size_t i = 16 * g; i < 16 * g + 16; ++i) {
-      const float q = std::clamp(x[i] * inverse_of(d * sub), -32.0f, 31.0f);
-      numbers[i] = static_cast<std::uint8_t>(whole(q) + 32.0f);
+      const float q = std::clamp(x[i] * inverse, -32.0f, 31.0f);
+      numbers[i] = static_cast<std::uint8_t>(static_cast<int>(whole(q) + 32.0f));
     }
   }
   for (std::size_t half = 0; half < 2; ++half) {
@@ -312,34 +185,56 @@ std::uint16_t half_of(float value) {
 
 void quantise(WeightFormat format, std::span<const float> numbers, std::byte* blocks) {
   const BlockShape shape = block_shape(format);
-  for (std::size_t i = 0; i < numbers.size(); i += static_cast<std::size_t>(shape.numbers)) {
-    const float* const x = numbers.data() + i;
-    switch (format) {
-      case WeightFormat::q8_0:
-        quantise_q8_0(x, blocks);
-        break;
-      case WeightFormat::q4_0:
-        quantise_centred(x, 4, blocks);
-        break;
-      case WeightFormat::q5_0:
-        quantise_centred(x, 5, blocks);
-        break;
-      case WeightFormat::q4_k:
-        quantise_q4_k(x, blocks);
-        break;
-      case WeightFormat::q6_k:
-        quantise_q6_k(x, blocks);
-        break;
-      case WeightFormat::int4:
-        quantise_int4(x, blocks);
-        break;
-      case WeightFormat::fp8:
-        quantise_fp8(x, blocks);
-        break;
-      default:
-        throw_failure(cat("weights are not quantised to ", name_of(format)));
+  const auto width = static_cast<std::size_t>(shape.numbers);
+  const float* x = numbers.data();
+  // Blocks whose groups' fits are searched for together.
+  constexpr std::size_t together = 64;
+  const auto in_runs = [&](const auto& quantise_run) {
+    for (std::size_t left = numbers.size() / width; left > 0;) {
+      const std::size_t count = std::min(left, together);
+      quantise_run(count);
+      left -= count;
     }
-    blocks += shape.bytes;
+  };
+  const auto in_turn = [&](std::size_t count, const auto& quantise_block) {
+    for (std::size_t i = 0; i < count; ++i, x += width, blocks += shape.bytes) quantise_block(i);
+  };
+  const auto each = [&](const auto& quantise_block) {
+    in_turn(numbers.size() / width, [&](std::size_t) { quantise_block(x, blocks); });
+  };
+  switch (format) {
+    case WeightFormat::q8_0:
+      return each(quantise_q8_0);
+    case WeightFormat::q4_0:
+      return each([](const float* from, std::byte* to) { quantise_centred(from, 4, to); });
+    case WeightFormat::q5_0:
+      return each([](const float* from, std::byte* to) { quantise_centred(from, 5, to); });
+    case WeightFormat::fp8:
+      return each(quantise_fp8);
+    case WeightFormat::q4_k:
+      return in_runs([&](std::size_t count) {
+        std::array<cpu::AffineFit, 8 * together> fits;
+        cpu::fit_affine(x, 8 * count, fits.data());
+        in_turn(count, [&](std::size_t i) {
+          quantise_q4_k(x, std::span(fits).subspan(8 * i).first<8>(), blocks);
+        });
+      });
+    case WeightFormat::q6_k:
+      return in_runs([&](std::size_t count) {
+        std::array<float, 16 * together> scales;
+        cpu::fit_scales(x, 16 * count, scales.data());
+        in_turn(count, [&](std::size_t i) {
+          quantise_q6_k(x, std::span(scales).subspan(16 * i).first<16>(), blocks);
+        });
+      });
+    case WeightFormat::int4:
+      return in_runs([&](std::size_t count) {
+        std::array<cpu::GridFit, together> fits;
+        cpu::fit_grids(x, count, fits.data());
+        in_turn(count, [&](std::size_t i) { quantise_int4(x, fits[i], blocks); });
+      });
+    default:
+      throw_failure(cat("weights are not quantised to ", name_of(format)));
   }
 }
 

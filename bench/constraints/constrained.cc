@@ -1,7 +1,7 @@
 // What constraints do to the texts of a pair: speed beside free texts, and how far writing forced
 // text unasked (jump-forward by retokenisation) would be from the masked target's law.
 //
-//   constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0]]]]      0: no speeds
+//   constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0|1 [cpu|cuda]]]]]      0: no speeds
 //
 // Speed: each prompt goes on under every setting, one after the other, in an order of its own. A
 // ratio is the median over prompts and schemas of two settings' decode tokens per second on the
@@ -25,6 +25,7 @@
 #include "coppice.h"
 #include "engine/access.h"
 #include "median.h"
+#include "options.h"
 #include "texts.h"
 
 namespace {
@@ -46,7 +47,14 @@ constexpr std::array forms = {
         "additionalProperties":false})"},
     Form{"items", R"({"type":"array","items":{"type":"object","properties":{
         "animal":{"enum":["cat","dog","bird"]},"says":{"type":"string","maxLength":40}},
-        "required":["animal","says"],"additionalProperties":false},"minItems":3,"maxItems":4})"}};
+        "required":["animal","says"],"additionalProperties":false},"minItems":3,"maxItems":4})"},
+    Form{"named fields",
+         R"({"type":"object","properties":{"document_type":{"const":"children's story"},
+        "main_character_name":{"type":"string","maxLength":20},
+        "main_character_species":{"enum":["cat","dog","bird"]},"has_happy_ending":{"type":"boolean"},
+        "first_sentence":{"type":"string","maxLength":120}},"required":["document_type",
+        "main_character_name","main_character_species","has_happy_ending","first_sentence"],
+        "additionalProperties":false})"}};
 
 struct Setting {
   const char* name;
@@ -109,7 +117,7 @@ class Watch {
 
 int main(int argc, char** argv) try {
   if (argc < 3) {
-    std::cerr << "usage: constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0]]]]\n";
+    std::cerr << "usage: constrained TARGET DRAFT [PROMPTS [COUNT [TOKENS [0|1 [cpu|cuda]]]]]\n";
     return 2;
   }
   const auto argument = [&](int place, const char* usual) {
@@ -118,7 +126,7 @@ int main(int argc, char** argv) try {
   EngineOptions load;
   load.target = argv[1];
   load.draft = argv[2];
-  load.device = DeviceKind::cpu;
+  load.device = bench::device_in(argument(7, "cpu"));
   Engine engine = Engine::load(load);
   auto prompts = bench::read_prompt_lines(
       argument(3, COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"), 1 << 20);

@@ -7,18 +7,18 @@
 Texts are written by `coppice generate --batch`, 1, 8 and 32 at a time, at temperature 0, 0.7 and 1.5, each under
 a schema, an expression or a choice of its own line. JSON is checked by Python's jsonschema with its formats, an
 expression by Python's re. A text is right if it ended and is valid, or if it ran out of tokens. Exit code 1 if
-any is neither.
+any is neither. `--write FOLDER` writes the texts there and checks none, `--check FOLDER` checks those: where a fast
+machine has no jsonschema.
 """
 import argparse
 import collections
+import concurrent.futures
 import json
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
-
-import jsonschema
 
 NAMES = ["Lily", "Tom", "Ben", "Max", "Mia"]
 RULES = {
@@ -70,8 +70,45 @@ def is_valid(text, rule):
         value = json.loads(text)
     except ValueError:
         return False
+    import jsonschema  # pylint: disable=import-outside-toplevel
     checker = jsonschema.Draft202012Validator(rule, format_checker=jsonschema.FormatChecker())
     return checker.is_valid(value)
+
+
+def count_of(arguments, settings, place):
+    return arguments.texts * (place + 1) // len(settings) - arguments.texts * place // len(settings)
+
+
+def names_of(count):
+    return [list(RULES)[i % len(RULES)] for i in range(count)]
+
+
+def write(arguments, names, made, setting, written):
+    """The texts of a setting, as lines of the command."""
+    place, parallel, temperature = setting
+    prompts = [json.loads(line) for line in pathlib.Path(arguments.prompts).read_text(encoding="utf-8").splitlines()]
+    prompts = [prompt["prompt"][-most:] for most in (300, 200, 120, 70) for prompt in prompts if "prompt" in prompt]
+    asked = written.with_suffix(".asked")
+    # Other prompts for each setting, so that texts at temperature 0 differ, too.
+    asked.write_text("".join(json.dumps(line_of(prompts[(made + i) // len(RULES) % len(prompts)], RULES[name])) + "\n"
+                             for i, name in enumerate(names)), encoding="utf-8")
+    subprocess.run([arguments.program, "generate", "--batch", asked, "--output", written, "--parallel", str(parallel),
+                    "--temperature", str(temperature), "--seed", str(place), "--max-new-tokens",
+                    str(arguments.max_new_tokens), *arguments.options], check=True, stderr=subprocess.DEVNULL)
+    asked.unlink()
+    return [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+
+
+def write_all(arguments, settings):
+    arguments.write.mkdir(parents=True, exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
+        under_way = []
+        for place, setting in enumerate(settings):
+            made = sum(count_of(arguments, settings, before) for before in range(place))
+            names = names_of(count_of(arguments, settings, place))
+            under_way.append(pool.submit(write, arguments, names, made, setting, arguments.write / f"{place}.jsonl"))
+        for one in under_way:
+            one.result()
 
 
 def main():
@@ -80,28 +117,29 @@ def main():
     parser.add_argument("--program", default="build/coppice")
     parser.add_argument("--prompts", default="bench/prompts/prompts.jsonl")
     parser.add_argument("--max-new-tokens", type=int, default=96)
+    parser.add_argument("--write", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--check", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--at-once", type=int, default=1, help="settings that are written at a time, with --write")
     parser.add_argument("options", nargs="*", help="of coppice generate, behind --")
     arguments = parser.parse_args()
-    prompts = [json.loads(line) for line in pathlib.Path(arguments.prompts).read_text(encoding="utf-8").splitlines()]
-    prompts = [prompt["prompt"][-most:] for most in (300, 200, 120, 70) for prompt in prompts if "prompt" in prompt]
     settings = [(parallel, temperature) for parallel in (1, 8, 32) for temperature in (0, 0.7, 1.5)]
+    settings = [(place, *setting) for place, setting in enumerate(settings)]
+    if arguments.write:
+        write_all(arguments, settings)
+        return 0
     print("| texts at a time | temperature | texts | valid | ran out of tokens | other |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     wrong, by_rule, made = 0, collections.Counter(), 0
-    for place, (parallel, temperature) in enumerate(settings):
-        count = arguments.texts * (place + 1) // len(settings) - arguments.texts * place // len(settings)
-        names = [list(RULES)[i % len(RULES)] for i in range(count)]
-        with tempfile.TemporaryDirectory() as folder:
-            asked, written = pathlib.Path(folder) / "asked.jsonl", pathlib.Path(folder) / "written.jsonl"
-            # Other prompts for each setting, so that texts at temperature 0 differ, too.
-            asked.write_text("".join(json.dumps(line_of(prompts[(made + i) // len(RULES) % len(prompts)],
-                                                        RULES[name])) + "\n" for i, name in enumerate(names)),
-                             encoding="utf-8")
-            subprocess.run([arguments.program, "generate", "--batch", asked, "--output", written,
-                            "--parallel", str(parallel), "--temperature", str(temperature), "--seed", str(place),
-                            "--max-new-tokens", str(arguments.max_new_tokens), *arguments.options],
-                           check=True, stderr=subprocess.DEVNULL)
+    for place, setting in enumerate(settings):
+        parallel, temperature = setting[1:]
+        count = count_of(arguments, settings, place)
+        names = names_of(count)
+        if arguments.check:
+            written = arguments.check / f"{place}.jsonl"
             lines = [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                lines = write(arguments, names, made, setting, pathlib.Path(folder) / "texts.jsonl")
         assert len(lines) == count, (len(lines), count)
         valid = cut = 0
         for line in lines:

@@ -208,6 +208,19 @@ TEST(Lookahead, CrossesAStepOnlyForWhatItCosts) {
   EXPECT_GT(Looking(calibration, Prices(0.005, 0.0, 0.02)).best(open, 60, 100).nodes, 16);
 }
 
+// Where rows are next to free, as beside layers that are copied in every pass, positions pay that
+// are hardly ever accepted; elsewhere they do not.
+TEST(Lookahead, TakesUnlikelyPositionsWhereRowsAreNextToFree) {
+  const AcceptanceCalibration calibration = learned(3);
+  const std::vector<OpenPosition> open(300, {0.004, 0.01, 3, 1, 0});
+  const auto nodes = [&](double row) {
+    const Prices prices(row, 0.0, 0.5);
+    return Looking(calibration, prices).best(open, 500, 100).nodes;
+  };
+  EXPECT_GE(nodes(1e-5), 300);
+  EXPECT_EQ(nodes(0.02), 0);
+}
+
 TEST(Lookahead, ForgetsTheLastTree) {
   const AcceptanceCalibration calibration(AcceptanceRule::rejection);
   const Prices prices(0.005, 0.0, 0.02);

@@ -33,6 +33,8 @@ inline std::filesystem::path write_law_prices(const TinyPair& pair,
           {{"rows", rows}, {"seconds_short", seconds}, {"seconds_long", seconds}});
     }
   }
+  // What was measured there is the machine's.
+  table.erase("first_draft");
   std::ofstream(load.cost_table) << table;
   return load.cost_table;
 }

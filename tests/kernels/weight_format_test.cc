@@ -13,7 +13,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/block_fields.h"
@@ -96,6 +98,56 @@ std::vector<float> requantised(WeightFormat format, const std::vector<float>& nu
   std::vector<float> rounded(numbers.size());
   dequantise(format, blocks, rounded.data());
   return rounded;
+}
+
+// Of every kind of group: wide and tiny ranges, one sign, mostly zeros, all equal.
+std::vector<float> numbers_of_all_kinds() {
+  std::mt19937 random(11);
+  std::vector<float> numbers(256 * 133);
+  const auto side = [&] {
+    return static_cast<float>(static_cast<std::int32_t>(random() >> 8) - (1 << 23));
+  };
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const float first = side(), sides = first + side();
+    const std::size_t group = i / 32;
+    float number = std::ldexp(sides, static_cast<int>(group % 80) - 60);
+    if (group % 7 == 1) number = std::abs(number);
+    if (group % 7 == 2) number = -std::abs(number);
+    if (group % 11 == 3 && i % 3 != 0) number = 0.0f;
+    if (group % 13 == 4) number = group % 2 == 0 ? 0.0f : -0.375f;
+    numbers[i] = number;
+  }
+  return numbers;
+}
+
+// The bits are those of plain loops, one group after the other (FNV-1a of what these made). A
+// model's file must not depend on the machine that wrote it.
+TEST(Quantise, MakesTheSameBlocksOnEveryProcessor) {
+  const std::vector<float> numbers = numbers_of_all_kinds();
+  const std::pair<WeightFormat, std::uint64_t> made[] = {
+      {WeightFormat::q8_0, 0x2aaac2d0e7837ecbu}, {WeightFormat::q4_0, 0x1cdbcda3e1be5f1cu},
+      {WeightFormat::q5_0, 0x080ea9adc1302ad2u}, {WeightFormat::q4_k, 0x879f6a0425150de0u},
+      {WeightFormat::q6_k, 0x3315dd22ccc5c478u}, {WeightFormat::int4, 0x54496e16f54d97cdu},
+      {WeightFormat::fp8, 0x36b8619f5da0a73eu}};
+  for (const auto& [format, expected] : made) {
+    SCOPED_TRACE(name_of(format));
+    std::vector<std::byte> blocks(bytes_of(format, numbers.size()));
+    quantise(format, numbers, blocks.data());
+    std::uint64_t hash = 14695981039346656037u;
+    for (const std::byte byte : blocks) {
+      hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 1099511628211u;
+    }
+    EXPECT_EQ(hash, expected);
+    // However many are rounded at a time.
+    const auto width = static_cast<std::size_t>(block_shape(format).numbers);
+    std::vector<std::byte> one(static_cast<std::size_t>(block_shape(format).bytes));
+    for (std::size_t block = 0; block < numbers.size() / width; block += 7) {
+      quantise(format, std::span(numbers).subspan(block * width, width), one.data());
+      ASSERT_TRUE(std::equal(one.begin(), one.end(),
+                             blocks.begin() + static_cast<std::ptrdiff_t>(block * one.size())))
+          << block;
+    }
+  }
 }
 
 TEST(Quantise, ToFp8TakesTheNearestTiesToEven) {

@@ -1,6 +1,7 @@
 #include "kernels/cuda/linear/packed_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -24,12 +25,20 @@ class SidePacker {
     if (layout_.e4m3()) return pack_e4m3(output, row, side);
     block_fields::Numbers numbers{};
     block_fields::Scales scales;
+    std::array<std::uint8_t, packed_part> part{};
+    // Formats of 4 bits without minima have numbers around 0.
+    const int shift = layout_.bits == 4 && !layout_.minima ? 8 : 0;
     for (std::int64_t first = 0; first < in_; first += shape_.numbers) {
       const std::byte* block = row + first / shape_.numbers * shape_.bytes;
       block_fields::read_numbers(format_, block, numbers);
       block_fields::read_scales(format_, block, scales);
-      for (std::int64_t i = 0; i < shape_.numbers; ++i) {
-        put_number(side, output, first + i, numbers[static_cast<std::size_t>(i)]);
+      for (std::int64_t i = 0; i < shape_.numbers; i += run) {
+        const std::int64_t in_part = (first + i) % packed_part;
+        for (std::int64_t k = 0; k < run; ++k) {
+          part[static_cast<std::size_t>(in_part + k)] =
+              static_cast<std::uint8_t>(numbers[static_cast<std::size_t>(i + k)] + shift);
+        }
+        if (in_part + run == packed_part) put_part(part, output, part_of(side, first + i));
       }
       for (std::int64_t i = 0; i < shape_.numbers; i += layout_.group) {
         const std::int64_t group = i / scales.group;
@@ -40,34 +49,45 @@ class SidePacker {
   }
 
  private:
+  /// Every block is a multiple of these numbers.
+  static constexpr std::int64_t run = 32;
+
   std::byte* part_of(std::byte* side, std::int64_t input) const {
     return side + input / packed_part * layout_.part_bytes();
   }
   void pack_e4m3(std::int64_t output, const std::byte* row, std::byte* side) const {
+    std::array<std::uint8_t, packed_part> part{};
     for (std::int64_t first = 0; first < in_; first += shape_.numbers, row += shape_.bytes) {
-      std::memcpy(part_of(side, first) + layout_.number_bytes() + output * 4, row, 4);
-      for (std::int64_t i = 0; i < shape_.numbers; ++i) {
-        put_number(side, output, first + i, std::to_integer<int>(row[4 + i]));
-      }
+      std::byte* const words = part_of(side, first);
+      std::memcpy(words + layout_.number_bytes() + output * 4, row, 4);
+      std::memcpy(part.data(), row + 4, part.size());
+      put_part(part, output, words);
       if (has_non_finite_scale(format_, {row, static_cast<std::size_t>(shape_.bytes)})) {
         non_finite_ = true;
       }
     }
   }
-  void put_number(std::byte* side, std::int64_t output, std::int64_t input, int number) const {
-    const std::int64_t of_part = input % packed_part, step = of_part / 16, in_step = of_part % 16;
-    const std::int64_t lane = 4 * output + in_step % 8 / 2;
-    const std::int64_t high = in_step / 8, second = in_step % 2;
-    std::byte* words = part_of(side, input);
-    if (layout_.bits == 8) {
-      words[(lane * 4 + step) * 4 + high + 2 * second] = static_cast<std::byte>(number & 0xff);
-      return;
+  /// Of 16 inputs a lane has two and the two that are 8 further.
+  void put_part(const std::array<std::uint8_t, packed_part>& numbers, std::int64_t output,
+                std::byte* words) const {
+    for (std::size_t pair = 0; pair < 4; ++pair) {
+      const auto four = [&](std::size_t step, int distance) {
+        const std::uint8_t* const at = numbers.data() + 16 * step + 2 * pair;
+        const std::uint32_t low = at[0], high = at[8], second = at[1], both = at[9];
+        return low | high << distance | second << 16 | both << (16 + distance);
+      };
+      const std::int64_t lane = 4 * output + static_cast<std::int64_t>(pair);
+      std::array<std::uint32_t, 4> made{};
+      if (layout_.bits == 8) {
+        for (std::size_t step = 0; step < 4; ++step) made[step] = four(step, 8);
+        std::memcpy(words + lane * 16, made.data(), 16);
+      } else {
+        for (std::size_t step = 0; step < 4; step += 2) {
+          made[step / 2] = four(step, 4) | four(step + 1, 4) << 8;
+        }
+        std::memcpy(words + lane * 8, made.data(), 8);
+      }
     }
-    // Formats without minima have numbers around 0.
-    const int kept = layout_.minima ? number : number + 8;
-    const std::int64_t bit = 4 * (step % 2 * 2 + high) + 16 * second;
-    std::byte& byte = words[(lane * 2 + step / 2) * 4 + bit / 8];
-    byte |= static_cast<std::byte>(kept << (bit % 8));
   }
   void put_scales(std::byte* side, std::int64_t output, std::int64_t input, float scale,
                   float minimum) const {

@@ -21,8 +21,11 @@ namespace {
 /// start, small enough for many chunks to be in flight.
 constexpr std::size_t chunk_bytes = std::size_t{4} << 20;
 constexpr std::size_t chunks_per_thread = 2;
-/// One core moves about 5 to 10 GB/s out of cached files, the widest bus takes some 50.
-constexpr unsigned most_threads = 8;
+/// One core moves about 5 to 10 GB/s out of cached files, the widest bus takes some 50; but weights
+/// that are quantised or packed on the way take a core several nanoseconds each.
+constexpr unsigned most_threads = 16;
+/// A multiple of every element size. What a thread takes of small matrices, so that all have work.
+constexpr std::size_t least_bytes = std::size_t{512} << 10;
 
 /// A chunk of pinned memory and the end of the last copy out of it.
 class PinnedChunk {
@@ -64,7 +67,8 @@ struct Job {
   const HostBytes* host = nullptr;
   char* device = nullptr;
   std::size_t bytes = 0;
-  DType dtype = DType::bf16;  ///< of the host's values; bf16: bytes go as they are
+  DType dtype = DType::bf16;        ///< of the host's values; bf16: bytes go as they are
+  std::size_t claim = chunk_bytes;  ///< at a time
   std::atomic<std::size_t> claimed{0};
 };
 
@@ -101,10 +105,13 @@ struct WeightUpload::Impl {
 
   void run(Job& job) {
     if (!copies) return;
-    if (job.bytes <= chunk_bytes || helpers.empty()) {
+    if (job.bytes <= least_bytes || helpers.empty()) {
       copy_chunks(job, 0);
       return;
     }
+    const std::size_t threads = helpers.size() + 1;
+    job.claim =
+        std::clamp(job.bytes / threads / least_bytes * least_bytes, least_bytes, chunk_bytes);
     {
       const std::lock_guard lock(mutex);
       current = &job;
@@ -151,9 +158,9 @@ struct WeightUpload::Impl {
 
   void copy_chunks(Job& job, std::size_t worker) {
     for (std::size_t turn = 0;; turn = (turn + 1) % chunks_per_thread) {
-      const std::size_t begin = job.claimed.fetch_add(chunk_bytes);
+      const std::size_t begin = job.claimed.fetch_add(job.claim);
       if (begin >= job.bytes) return;
-      const std::size_t bytes = std::min(chunk_bytes, job.bytes - begin);
+      const std::size_t bytes = std::min(job.claim, job.bytes - begin);
       PinnedChunk& chunk = chunks[worker * chunks_per_thread + turn];
       job.host->read(begin, {static_cast<std::byte*>(chunk.acquire()), bytes});
       queue(job, chunk, begin, bytes);
