@@ -319,11 +319,10 @@ TEST(Translations, WholeAnswersEqualStreams) {
     "usage": {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}})");
   MessagesStream messages_stream;
   events(messages_stream, long_answer());
-  EXPECT_EQ(server::message_of_completion(completion), messages_stream.message());
+  EXPECT_EQ(server::MessagesStream().whole(completion), messages_stream.message());
   ResponsesStream responses_stream(Json::object());
   events(responses_stream, long_answer());
-  EXPECT_EQ(server::response_of_completion(Json::object(), completion),
-            responses_stream.response());
+  EXPECT_EQ(server::ResponsesStream(Json::object()).whole(completion), responses_stream.response());
 }
 
 TEST(Translations, DamagedRequestsAreRefusedOrRead) {
