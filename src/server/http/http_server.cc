@@ -507,6 +507,7 @@ void HttpServer::Connection::take_body(const Failure& failure) {
   begin_answer();
   watch();
   HttpRequest handled = request_;
+  handled.since = now_seconds();
   handled.body = std::move(body);
   listener_->handler.handle(std::move(handled),
                             std::make_shared<Answer>(listener_, shared_from_this(), number_));
