@@ -110,11 +110,13 @@ chat::Text Conversation::text_to_continue() const {
 }
 
 std::vector<std::string> take_recommended(const fs::path& target, const po::variables_map& values,
-                                          GenerateOptions& request) {
+                                          GenerateOptions& request,
+                                          const GenerationSettings* settings) {
   const auto given = [&](const char* option) {
     return values.count(option) != 0 && !values[option].defaulted();
   };
-  return conversation::take_recommended(target, given, request);
+  if (settings == nullptr) return conversation::take_recommended(target, given, request);
+  return conversation::take_recommended(target, *settings, given, request);
 }
 
 }  // namespace coppice::cli
