@@ -96,6 +96,7 @@ TEST_F(Chats, WrongMessagesAreNamed) {
   }
   for (const char* field : {R"("store": true)", R"("functions": [])", R"("modalities": ["audio"])",
                             R"("top_logprobs": 2)", R"("logprobs": 2)", R"("prediction": {})",
+                            R"("continue_final_message": true, "add_generation_prompt": true)",
                             R"("tool_choice": "required")", R"("reasoning_effort": 5)",
                             R"("chat_template_kwargs": {"colour": "red"})"}) {
     EXPECT_EQ(post("{" + hello + ", " + field + "}").status, 400) << field;

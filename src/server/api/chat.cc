@@ -310,6 +310,10 @@ std::vector<TokenId> prompt_tokens(Fields& fields, Backend& backend, const ChatT
   prompt.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   prompt.add_generation_prompt =
       fields.boolean("add_generation_prompt").value_or(!prompt.continue_final_message);
+  if (prompt.add_generation_prompt && prompt.continue_final_message) {
+    throw bad_field("add_generation_prompt",
+                    "continue_final_message begins no answer; leave one out");
+  }
   std::vector<TokenId> tokens;
   try {
     tokens = backend.chat_tokens(prompt);
