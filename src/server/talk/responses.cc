@@ -225,6 +225,12 @@ Json chat_request_of_responses(const Json& json) {
                            "min_p",
                            "speculation"});
   refuse_what_is_kept(request);
+  if (request.has("metadata")) {  // which the answer repeats
+    const Place metadata = request.at("metadata");
+    for (const auto& [name, value] : metadata.require_object().json().items()) {
+      metadata.at(name.c_str()).text();
+    }
+  }
   Json chat = Json::object();
   ChatMessages messages;
   if (request.has("instructions")) {
