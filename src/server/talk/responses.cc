@@ -225,7 +225,10 @@ Json chat_request_of_responses(const Json& json) {
                            "min_p",
                            "speculation"});
   refuse_what_is_kept(request);
-  if (request.has("metadata")) {  // which the answer repeats
+  // What the answer repeats:
+  if (request.has("user")) request.at("user").text();
+  if (request.has("max_tool_calls")) request.at("max_tool_calls").integer(1);
+  if (request.has("metadata")) {
     const Place metadata = request.at("metadata");
     for (const auto& [name, value] : metadata.require_object().json().items()) {
       metadata.at(name.c_str()).text();

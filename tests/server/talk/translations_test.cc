@@ -159,6 +159,7 @@ TEST(Responses, WhatCannotBeDoneIsRefused) {
         "input.0.content.0", "input_image"},
        {R"({"input": "Hi", "max_output_tokens": "9"})", "max_output_tokens", "integer"},
        {R"({"input": "Hi", "metadata": {"a": {}}})", "metadata.a", "string"},
+       {R"({"input": "Hi", "user": {}})", "user", "string"},
        {R"({"input": "Hi", "include": ["file_search_call.results"]})", "include.0", "one of"},
        {R"({"input": "Hi", "temprature": 1})", "temprature", "not permitted"}});
 }
