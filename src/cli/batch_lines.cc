@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -128,7 +129,9 @@ boost::any value_of(const po::option_description& option, const std::string& key
 
 class Reader {
  public:
-  explicit Reader(const LineDefaults& defaults) : defaults_(defaults) {}
+  explicit Reader(const LineDefaults& defaults) : defaults_(defaults) {
+    if (defaults.chats) recommended_.emplace(defaults.engine.target);
+  }
 
   BatchLine plain(std::string_view line) {
     BatchLine out;
@@ -257,7 +260,9 @@ class Reader {
     options.speculation =
         drafts ? speculation_of(policy_options(values)) : defaults_.options.speculation;
     options.lookup = drafts ? lookup_in(values) : defaults_.options.lookup;
-    if (defaults_.chats) take_recommended(defaults_.engine.target, values, options);
+    if (recommended_) {
+      take_recommended(defaults_.engine.target, values, options, &*recommended_);
+    }
     options.validate();
     if (drafts) read_acceptance_vector(values, defaults_.engine, options);
     return options;
@@ -269,6 +274,7 @@ class Reader {
   }
 
   const LineDefaults& defaults_;
+  std::optional<GenerationSettings> recommended_;
   po::options_description allowed_ = line_options();
   po::options_description drafting_ = drafting_options();
   po::options_description constraints_ = constraint_options();

@@ -16,6 +16,7 @@
 #include "cli/quiet_keys.h"
 #include "cli/streamed_text.h"
 #include "cli/terminal.h"
+#include "cli/token_options.h"
 
 namespace coppice::cli {
 namespace {
@@ -165,6 +166,7 @@ int chat(const std::vector<std::string>& arguments) {
   all.add(conversation_options())
       .add(answers)
       .add(model_options())
+      .add(token_options())
       .add(sampling_options())
       .add(drafting_options())
       .add(constraint_options());
@@ -181,6 +183,7 @@ int chat(const std::vector<std::string>& arguments) {
     return 0;
   }
   GenerateOptions request = generate_options(values);
+  read_token_options(values, request);
   request.max_new_tokens = values["max-new-tokens"].as<std::int32_t>();
   if (values.count("stop") != 0) request.stop = values["stop"].as<std::vector<std::string>>();
   const auto constraint = ConstraintReader().read(values);

@@ -112,14 +112,16 @@ chat::Text Conversation::text_to_continue() const {
 }
 
 std::vector<std::string> take_recommended(const fs::path& target, const po::variables_map& values,
-                                          GenerateOptions& request) {
+                                          GenerateOptions& request,
+                                          const GenerationSettings* settings) {
   // A constrained text ends where it is whole: what is recommended for others may cut it short.
   const bool constrained = asks_for_constraint(values);
   const auto given = [&](const char* option) {
     if (constrained && std::string_view(option) == "stop") return true;
     return values.count(option) != 0 && !values[option].defaulted();
   };
-  return conversation::take_recommended(target, given, request);
+  if (settings == nullptr) return conversation::take_recommended(target, given, request);
+  return conversation::take_recommended(target, *settings, given, request);
 }
 
 }  // namespace coppice::cli

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "conversation/messages.h"
 #include "coppice.h"
+#include "models/settings/generation_settings.h"
 
 namespace coppice::cli {
 
@@ -49,9 +50,10 @@ class Conversation {
   std::vector<chat::Value> messages_;
 };
 
-/// conversation/recommended.h, for options that were not given.
+/// conversation/recommended.h, for options that were not given. `settings`: the target's, if they
+/// were read.
 std::vector<std::string> take_recommended(const std::filesystem::path& target,
-                                          const po::variables_map& values,
-                                          GenerateOptions& request);
+                                          const po::variables_map& values, GenerateOptions& request,
+                                          const GenerationSettings* settings = nullptr);
 
 }  // namespace coppice::cli

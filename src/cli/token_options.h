@@ -1,4 +1,4 @@
-// What single tokens are to a text of `generate`: penalties, bias, ends.
+// What single tokens are to a new text: penalties, bias, ends.
 #pragma once
 
 #include "cli/options.h"

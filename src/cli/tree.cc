@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
+#include "cli/token_options.h"
 #include "engine/check_speculation.h"
 #include "study/figures/text.h"
 
@@ -218,6 +219,7 @@ int tree(const std::vector<std::string>& arguments) {
   po::options_description all;
   all.add(output)
       .add(prompt_options())
+      .add(token_options())
       .add(sampling_options())
       .add(drafting_options())
       .add(constraint_options());
@@ -238,6 +240,7 @@ int tree(const std::vector<std::string>& arguments) {
   const std::string format =
       choice_in("--format", values["format"].as<std::string>(), {"text", "dot", "json"});
   GenerateOptions request = generate_options(values);
+  read_token_options(values, request);
   const auto constraint = ConstraintReader().read(values);
   const Prompt prompt = read_prompt(values);
   request.validate();

@@ -5,14 +5,19 @@
 
 #include "base/error.h"
 #include "models/gguf/gguf_file.h"
-#include "models/settings/generation_settings.h"
 
 namespace coppice::conversation {
 
 std::vector<std::string> take_recommended(const std::filesystem::path& target,
                                           const std::function<bool(const char* option)>& given,
                                           GenerateOptions& request) {
-  const GenerationSettings settings(target);
+  return take_recommended(target, GenerationSettings(target), given, request);
+}
+
+std::vector<std::string> take_recommended(const std::filesystem::path& target,
+                                          const GenerationSettings& settings,
+                                          const std::function<bool(const char* option)>& given,
+                                          GenerateOptions& request) {
   std::string taken;
   const auto take = [&](const std::string& what) { taken += cat(taken.empty() ? "" : ", ", what); };
   const auto open = [&](const char* option) { return !given(option); };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "coppice.h"
+#include "models/settings/generation_settings.h"
 
 namespace coppice::conversation {
 
@@ -16,6 +17,11 @@ namespace coppice::conversation {
 /// and matters, and the names of settings that are not obeyed. Throws Error(failure) for a file
 /// that cannot be read.
 std::vector<std::string> take_recommended(const std::filesystem::path& target,
+                                          const std::function<bool(const char* option)>& given,
+                                          GenerateOptions& request);
+/// The same of a target whose settings were read.
+std::vector<std::string> take_recommended(const std::filesystem::path& target,
+                                          const GenerationSettings& settings,
                                           const std::function<bool(const char* option)>& given,
                                           GenerateOptions& request);
 

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <utility>
 
 #include "base/error.h"
 #include "base/hex.h"
-#include "base/stopwatch.h"
 #include "server/api/answers.h"
 #include "server/api/api_error.h"
 #include "server/api/chat.h"
@@ -22,6 +23,9 @@
 namespace coppice::server {
 namespace {
 
+namespace asio = boost::asio;
+
+constexpr std::size_t parsing_threads = 4;
 constexpr std::string_view models_path = "/v1/models/", messages_path = "/v1/messages";
 
 /// Takes as long for every key of a length.
@@ -62,7 +66,10 @@ Service::Service(ServiceOptions options, Log& log)
       log_(log),
       since_(std::chrono::duration_cast<std::chrono::seconds>(
                  std::chrono::system_clock::now().time_since_epoch())
-                 .count()) {}
+                 .count()),
+      workers_(std::make_unique<asio::thread_pool>(parsing_threads)) {}
+
+Service::~Service() { workers_->join(); }
 
 void Service::open(Backend& backend) { backend_ = &backend; }
 
@@ -74,6 +81,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/props", &Service::props, false, false},
       {"GET", "/v1/models", &Service::models, false, false},
       {"GET", models_path, &Service::model, false, false},
+      {"GET", "/tokenizer_info", &Service::tokenizer_info, false, false},
       {"POST", "/tokenize", &Service::tokenize, false, false},
       {"POST", "/detokenize", &Service::detokenize, false, false},
       {"POST", "/v1/completions", &Service::completions, false, true},
@@ -85,14 +93,24 @@ const std::vector<Service::Route>& Service::routes() {
   return all;
 }
 
+// Clients that are given an address without /v1 ask for the rest, as llama.cpp's server lets them.
+std::string Service::full_path(std::string_view path) {
+  const std::string full = cat("/v1", path);
+  const bool is_short = std::ranges::any_of(routes(), [&](const Route& route) {
+    return full == route.path || (route.path == models_path && full.starts_with(models_path));
+  });
+  return is_short ? full : std::string(path);
+}
+
 // Null: no such path. Of a path with another method any of its routes.
 const Service::Route* Service::route_of(const HttpRequest& request) {
   const Route* found = nullptr;
+  const std::string path = full_path(request.path);
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   for (const Route& route : routes()) {
     const bool prefix = route.path == models_path;
-    const bool same = prefix ? request.path.starts_with(route.path) : request.path == route.path;
+    const bool same = prefix ? path.starts_with(route.path) : path == route.path;
     if (!same) continue;
     found = &route;
     if (route.method == method) break;
@@ -146,9 +164,10 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     return exchange->answer(std::move(answer));
   }
   const Route* const route = route_of(request);
+  request.path = full_path(request.path);
   if (request.method != "POST") return run(*route, request, exchange);
-  workers_.run([this, route, asked = std::make_shared<HttpRequest>(std::move(request)),
-                exchange = std::move(exchange)] { run(*route, *asked, exchange); });
+  asio::post(*workers_, [this, route, asked = std::make_shared<HttpRequest>(std::move(request)),
+                         exchange = std::move(exchange)] { run(*route, *asked, exchange); });
 }
 
 void Service::run(const Route& route, const HttpRequest& request, const Answer& exchange) {
@@ -221,7 +240,8 @@ void Service::complete(const HttpRequest& request, HttpAnswer& answer) const {
 
 HttpAnswer Service::error(std::string_view path, int status, const std::string& message,
                           const std::string& param, const std::string& code) const {
-  if (path.starts_with(messages_path)) return {status, to_text(messages_error(status, message))};
+  if (full_path(path).starts_with(messages_path))
+    return {status, to_text(messages_error(status, message))};
   return {status, to_text(error_json(status, message, param, code))};
 }
 
@@ -314,6 +334,17 @@ void Service::model(const HttpRequest& request, const Answer& exchange) {
       {200, to_text(model_json(options_.defaults.model, since_, backend_.load()->facts()))});
 }
 
+// As vLLM has it, for clients that have no tokenizer of their own.
+void Service::tokenizer_info(const HttpRequest&, const Answer& exchange) {
+  const BackendFacts& facts = backend_.load()->facts();
+  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+  exchange->answer({200, to_text({{"bos_token", or_null(facts.bos_text)},
+                                  {"eos_token", or_null(facts.eos_text)},
+                                  {"pad_token", Json()},
+                                  {"model_max_length", facts.context_length},
+                                  {"chat_template", or_null(facts.chat_template)}})});
+}
+
 // llama.cpp's fields and vLLM's.
 void Service::tokenize(const HttpRequest& request, const Answer& exchange) {
   const Json json = parse_object(request.body);
@@ -398,7 +429,7 @@ void Service::write(const HttpRequest& request, const Answer& exchange, TextsJob
   TextsHooks hooks{metrics_,
                    log_,
                    request.id,
-                   now_seconds(),
+                   request.since,
                    [this, texts] { texts_ -= texts; },
                    [this, path = request.path](int status, const std::string& message) {
                      return error(path, status, message);

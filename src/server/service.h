@@ -13,7 +13,10 @@
 #include "server/http/exchange.h"
 #include "server/log.h"
 #include "server/metrics.h"
-#include "server/workers.h"
+
+namespace boost::asio {
+class thread_pool;
+}
 
 namespace coppice::server {
 
@@ -28,6 +31,8 @@ struct ServiceOptions {
 class Service final : public HttpHandler {
  public:
   Service(ServiceOptions options, Log& log);
+  /// Waits for requests that are being read.
+  ~Service() override;
 
   /// From now on requests are answered; before, with 503. `backend` outlives what is answered.
   void open(Backend& backend);
@@ -47,6 +52,7 @@ class Service final : public HttpHandler {
     bool writes;       ///< texts
   };
   static const std::vector<Route>& routes();
+  static std::string full_path(std::string_view path);
   static const Route* route_of(const HttpRequest& request);
 
   void page_of_chats(const HttpRequest& request, const Answer& exchange);
@@ -55,6 +61,7 @@ class Service final : public HttpHandler {
   void props(const HttpRequest& request, const Answer& exchange);
   void models(const HttpRequest& request, const Answer& exchange);
   void model(const HttpRequest& request, const Answer& exchange);
+  void tokenizer_info(const HttpRequest& request, const Answer& exchange);
   void tokenize(const HttpRequest& request, const Answer& exchange);
   void detokenize(const HttpRequest& request, const Answer& exchange);
   void completions(const HttpRequest& request, const Answer& exchange);
@@ -79,7 +86,8 @@ class Service final : public HttpHandler {
   std::int64_t since_;  ///< seconds since 1970
   std::atomic<Backend*> backend_ = nullptr;
   std::atomic<std::int32_t> texts_ = 0;  ///< that are asked for and have not ended
-  Workers workers_{4};
+  /// For what would hold up the I/O thread: parsing, templates, tokens, constraints.
+  std::unique_ptr<boost::asio::thread_pool> workers_;
 };
 
 }  // namespace coppice::server

@@ -151,6 +151,24 @@ TEST_F(ChatCommand, TalksOverAPipeAndComputesNothingTwice) {
             second);
 }
 
+TEST_F(ChatCommand, TokensHaveBiasAndEnds) {
+  const std::string options = "chat --device cpu --temperature 0 --tree-size 4 --max-new-tokens 6 ";
+  const auto said = [&](const std::string& more) {
+    const Result r = talk(options + more, "Who are you?\n/exit\n");
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.out;
+  };
+  const std::string usual = said("");
+  const std::string same = said("--logit-bias 300=100 ");
+  EXPECT_NE(same, usual);
+  // One token alone: a stop token ends the text, but not before it may.
+  EXPECT_LT(said("--logit-bias 300=100 --stop-tokens 300 ").size(), same.size());
+  EXPECT_NE(said("--logit-bias 300=100 --stop-tokens 300 --min-new-tokens 3 "),
+            said("--logit-bias 300=100 --stop-tokens 300 "));
+  EXPECT_NE(said("--logit-bias 300=3 --frequency-penalty 2 "),
+            said("--logit-bias 300=3 --frequency-penalty=-2 "));
+}
+
 // Each answer is held to the constraint from its own beginning.
 TEST_F(ChatCommand, AnswersAreHeldToAConstraint) {
   for (const char* draft : {"", "--draft none "}) {

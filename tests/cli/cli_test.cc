@@ -253,6 +253,18 @@ TEST_F(Cli, TheInstructionSetHasACap) {
   EXPECT_NE(without.err.find("use f32"), std::string::npos) << without.err;
 }
 
+TEST_F(Cli, TreesHaveBiases) {
+  const auto bonus = [&](const std::string& more) {
+    const Result r = run(
+        "tree --prompt 'The old woman said' --tree-size 4 --temperature 0 --format json " + more);
+    EXPECT_EQ(r.code, 0) << r.err;
+    const auto json = nlohmann::json::parse(r.out);
+    return json["bonus"];
+  };
+  EXPECT_NE(bonus("--logit-bias 300=100"), bonus("--logit-bias 301=100"));
+  EXPECT_EQ(bonus("--logit-bias 300=100"), bonus("--logit-bias 300=100 --stop-tokens 5"));
+}
+
 TEST_F(Cli, TreeInEveryFormat) {
   const std::string common = "tree --prompt 'The old woman said' --tree-size 10 ";
   const Result text = run(common);

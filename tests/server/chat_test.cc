@@ -96,6 +96,7 @@ TEST_F(Chats, WrongMessagesAreNamed) {
   }
   for (const char* field : {R"("store": true)", R"("functions": [])", R"("modalities": ["audio"])",
                             R"("top_logprobs": 2)", R"("logprobs": 2)", R"("prediction": {})",
+                            R"("continue_final_message": true, "add_generation_prompt": true)",
                             R"("tool_choice": "required")", R"("reasoning_effort": 5)",
                             R"("chat_template_kwargs": {"colour": "red"})"}) {
     EXPECT_EQ(post("{" + hello + ", " + field + "}").status, 400) << field;
@@ -144,6 +145,66 @@ TEST_F(Chats, ToolCallsAreFoundInTheText) {
   EXPECT_NE(backend_.last_prompt().tools.find("weather"), std::string::npos);
 }
 
+TEST_F(Chats, ToolCallsWithTagsAreFoundInTheText) {
+  backend_.answer =
+      "<tool_call>\n<function=weather>\n<parameter=city>\n7\n</parameter>\n</function>\n</"
+      "tool_call>";
+  backend_.facts_.chat_template += "<function=<parameter=";
+  const std::string typed = R"("tools": [{"type": "function", "function": {"name": "weather",
+      "parameters": {"properties": {"city": {"type": "string"}}}}}])";
+  const auto arguments = [&](const std::string& tools) {
+    const Json choice = post("{" + hello + ", " + tools + "}").json()["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    return Json::parse(
+        choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>())["city"];
+  };
+  EXPECT_EQ(arguments(typed), "7");
+  EXPECT_EQ(arguments(R"("tools": [{"type": "function", "function": {"name": "weather"}}])"), 7);
+}
+
+TEST_F(Chats, AConstraintOfToolsIsTheBackends) {
+  backend_.facts_.chat_template += " arguments";
+  const auto built = [&] { return backend_.last_constraint(); };
+  ASSERT_EQ(post("{" + hello + ", " + weather + R"(, "tool_choice": "required"})").status, 200);
+  EXPECT_NE(built().texts[0].find("weather"), std::string::npos);
+  // What constraints refuse: any arguments for one that is not strict, an error for one that is.
+  const auto odd = [](const char* strict) {
+    return std::string(R"("tool_choice": "required", "tools": [{"type": "function", "function":
+        {"name": "f", "strict": )") +
+           strict + R"(, "parameters": {"properties": {"x":
+        {"type": "array", "uniqueItems": true}}}}}])";
+  };
+  EXPECT_EQ(post("{" + hello + ", " + odd("false") + "}").status, 200);
+  EXPECT_EQ(built().texts[0].find("uniqueItems"), std::string::npos);
+  const Reply refused = post("{" + hello + ", " + odd("true") + "}");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["error"]["param"], "tools");
+}
+
+TEST_F(Chats, ReasoningIsCountedByItsTokens) {
+  backend_.answer = "<think>Hm.</think>So";  // a token a byte
+  backend_.facts_.chat_template += "</think>";
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, std::size_t{200}}) {
+    backend_.piece = piece;
+    const auto usage = [](const Json& json) {
+      return json["usage"]["completion_tokens_details"]["reasoning_tokens"];
+    };
+    const Json whole = post("{" + hello + "}").json();
+    EXPECT_EQ(whole["choices"][0]["message"]["reasoning_content"], "Hm.");
+    EXPECT_EQ(usage(whole), 18) << piece;
+    const std::vector<std::string> events =
+        post("{" + hello + R"(, "stream": true, "stream_options": {"include_usage": true}})")
+            .events();
+    EXPECT_EQ(usage(Json::parse(events[events.size() - 2])), 18) << piece;
+  }
+  backend_.answer = "<think>Hm";
+  EXPECT_EQ(
+      post("{" + hello + "}").json()["usage"]["completion_tokens_details"]["reasoning_tokens"], 9);
+  backend_.answer = "<think></think>So";
+  EXPECT_EQ(
+      post("{" + hello + "}").json()["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+}
+
 TEST_F(Chats, AModelWithoutToolsSaysSo) {
   backend_.facts_.chat_template = "{{ messages }}";
   const Reply reply = post("{" + hello + ", " + weather + "}");
@@ -176,6 +237,7 @@ TEST_F(Chats, ResponsesAreChatsInOtherWords) {
   EXPECT_EQ(json["status"], "completed");
   EXPECT_EQ(json["output"][0]["content"][0]["text"], "Hello, world");
   EXPECT_EQ(json["usage"]["output_tokens"], 12);
+  EXPECT_FALSE(json.contains("user"));  // which may be no null
   EXPECT_EQ(messages()[0]["role"], "system");
   const Reply stream = post(body + R"(, "stream": true})", "/v1/responses");
   std::string text;

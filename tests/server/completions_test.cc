@@ -70,6 +70,10 @@ TEST_F(Completions, FieldsReachTheEngine) {
   EXPECT_EQ(options.acceptance, Acceptance::rejection);
   EXPECT_EQ(options.lookup, Lookup::text);
   EXPECT_FALSE(options.use_draft);
+  // OpenAI's 0, which no library takes, is the most probable token alone.
+  ASSERT_EQ(post(R"({"prompt": "x", "top_p": 0})").status, 200);
+  EXPECT_GT(backend_.last_options().sampling.top_p, 0.0);
+  EXPECT_LT(backend_.last_options().sampling.top_p, 1e-6);
 }
 
 TEST_F(Completions, ASeedRepeatsItsText) {

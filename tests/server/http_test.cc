@@ -212,13 +212,19 @@ TEST_F(Http, RequestsHaveIds) {
   EXPECT_EQ(own.headers.at("x-request-id"), "mine-1");
   const Reply odd = ask(server_.port(), "GET", "/health", "", "X-Request-Id: a b\"c\r\n");
   EXPECT_EQ(odd.headers.at("x-request-id").substr(0, 4), "req_");
-  bool logged = false;
+  ask(server_.port(), "GET", "/health", "", "X-Request-Id: last\r\nConnection: close\r\n");
+  server_.http().stop();
+  server_.join();
+  std::vector<std::string> ids;
   for (const std::string& line : server_.log()) {
     const nlohmann::json json = nlohmann::json::parse(line);
-    logged = logged || json["id"] == "mine-1";
+    ids.push_back(json["id"]);
     EXPECT_TRUE(json.contains("time"));
+    EXPECT_EQ(json["path"], "/health");
   }
-  EXPECT_TRUE(logged);
+  ASSERT_EQ(ids.size(), 3u) << "a line for each";
+  EXPECT_EQ(ids.front(), "mine-1");
+  EXPECT_EQ(ids.back(), "last");
 }
 
 TEST_F(Http, AHeadHasNoBody) {

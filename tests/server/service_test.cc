@@ -57,6 +57,14 @@ TEST(Service, PathsAndMethodsAreExact) {
   EXPECT_EQ(ask(server.port(), "DELETE", "/v1/models").status, 405);
   EXPECT_EQ(ask(server.port(), "GET", "/v1/models/fake").json()["id"], "fake");
   EXPECT_EQ(ask(server.port(), "GET", "/v1/models/other").status, 404);
+  // Without /v1.
+  EXPECT_EQ(ask(server.port(), "GET", "/models/fake").json()["id"], "fake");
+  EXPECT_EQ(ask(server.port(), "POST", "/completions", completion_body).status, 200);
+  EXPECT_EQ(ask(server.port(), "POST", "/messages", "{}").json()["type"], "error");
+  EXPECT_EQ(ask(server.port(), "GET", "/v1/health").status, 404);
+  const Reply info = ask(server.port(), "GET", "/tokenizer_info");
+  EXPECT_EQ(info.json()["chat_template"], backend.facts_.chat_template);
+  EXPECT_TRUE(info.json().contains("eos_token"));
 }
 
 TEST(Service, PagesOfOthersMayNotAskUnlessTheyAreLetIn) {

@@ -69,10 +69,7 @@ class ChatWriter final : public AnswerWriter {
         json["coppice"] = statistics(text);
         events += form_.chunk(json);
       }
-      if (!choice.reasoning.empty()) {
-        usage_.reasoning +=
-            static_cast<std::int64_t>(backend_.tokenize(choice.reasoning, false).size());
-      }
+      usage_.reasoning += choice.reader.reasoning_tokens();
       texts_.emplace(index, std::move(text));
     }
     return stream_ ? events : "";
@@ -313,6 +310,10 @@ std::vector<TokenId> prompt_tokens(Fields& fields, Backend& backend, const ChatT
   prompt.continue_final_message = fields.boolean("continue_final_message").value_or(false);
   prompt.add_generation_prompt =
       fields.boolean("add_generation_prompt").value_or(!prompt.continue_final_message);
+  if (prompt.add_generation_prompt && prompt.continue_final_message) {
+    throw bad_field("add_generation_prompt",
+                    "continue_final_message begins no answer; leave one out");
+  }
   std::vector<TokenId> tokens;
   try {
     tokens = backend.chat_tokens(prompt);
@@ -335,6 +336,7 @@ AnswerOptions answer_options(const std::vector<TokenId>& prompt, const ChatTools
   }
   options.in_reasoning = begins_with_reasoning(options.form, end);
   options.tools = tools.names;
+  options.types = ArgumentTypes(tools.offered);
   const bool mistral =
       options.form.tools == ToolForm::mistral_list || options.form.tools == ToolForm::mistral_args;
   options.new_id = [mistral] { return mistral ? new_id("").substr(0, 9) : new_id("call_"); };
@@ -343,10 +345,10 @@ AnswerOptions answer_options(const std::vector<TokenId>& prompt, const ChatTools
 
 // Sets what a text may be, by its tools and by the form that it was asked for: behind reasoning,
 // where the model reasons.
-void set_constraint(const ChatTools& tools, AnswerOptions& answer,
+void set_constraint(const ChatTools& tools, Backend& backend, AnswerOptions& answer,
                     std::optional<constraints::ConstraintSource>& constraint) {
   using Kind = constraints::ConstraintSource::Kind;
-  std::optional of_tools = tool_constraint(tools, answer.form, answer.in_reasoning);
+  std::optional of_tools = tool_constraint(tools, answer.form, answer.in_reasoning, backend);
   if (of_tools) {
     if (constraint) {
       throw bad_field("tool_choice", "a text has one constraint; leave out response_format");
@@ -394,7 +396,7 @@ TextsJob read_chat(const Json& json, Backend& backend, const ApiDefaults& defaul
   std::vector<TokenId> tokens = prompt_tokens(fields, backend, tools);
   fields.refuse_others();
   shape.answer = answer_options(tokens, tools, backend);
-  set_constraint(tools, shape.answer, text.constraint);
+  set_constraint(tools, backend, shape.answer, text.constraint);
   if (max_tokens) text.options.max_new_tokens = *max_tokens;
   // A constrained text ends where it is whole: what is recommended for others may cut it short.
   if (text.constraint && fields.find("stop") == nullptr) text.options.stop.clear();

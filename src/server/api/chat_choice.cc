@@ -11,6 +11,7 @@ std::string SpelledText::feed(std::string_view text, std::span<const TokenId> to
   std::size_t done = 0;
   for (; done < tokens_.size(); ++done) {
     const TokenText& token = tokens_[done];
+    if (shown_ == 0) starts_.push_back(spelled_ + spelled.size());
     if (token.special) {
       spelled += token.bytes;
       continue;
@@ -28,12 +29,19 @@ std::string SpelledText::feed(std::string_view text, std::span<const TokenId> to
     text.remove_prefix(length);
     if (length < rest.size()) {
       shown_ += length;
+      if (shown_ == 0) starts_.pop_back();  // it begins later
       break;
     }
     shown_ = 0;
   }
   tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(done));
-  return spelled.append(text);
+  spelled += text;
+  spelled_ += spelled.size();
+  return spelled;
+}
+
+std::int64_t SpelledText::tokens_within(std::size_t bytes) const {
+  return std::lower_bound(starts_.begin(), starts_.end(), bytes) - starts_.begin();
 }
 
 }  // namespace coppice::server

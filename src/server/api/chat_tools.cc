@@ -86,7 +86,7 @@ ChatTools read_tools(Fields& fields, const Backend& backend) {
 }
 
 std::optional<ConstraintSource> tool_constraint(const ChatTools& tools, const AnswerForm& form,
-                                                bool in_reasoning) {
+                                                bool in_reasoning, Backend& backend) {
   if (tools.offered.empty() || !(tools.is_required || tools.is_single || tools.is_strict)) {
     return std::nullopt;
   }
@@ -97,11 +97,7 @@ std::optional<ConstraintSource> tool_constraint(const ChatTools& tools, const An
       if (tool["function"]["name"] == tools.chosen) wanted.tools.push_back(tool);
     }
   }
-  const auto source = [&] {
-    return ConstraintSource{ConstraintSource::Kind::grammar, {tool_grammar(wanted)}};
-  };
-  ConstraintSource constraint = source();
-  if (constraint.texts[0].empty()) {
+  if (form.tools == ToolForm::none) {
     if (!tools.is_required && !tools.is_strict)
       return std::nullopt;  // no call is read from the text
     throw ApiError(400,
@@ -109,14 +105,18 @@ std::optional<ConstraintSource> tool_constraint(const ChatTools& tools, const An
                    "without strict tools",
                    "tool_choice", "unsupported_parameter");
   }
+  const auto built = [&] {
+    ConstraintSource source{ConstraintSource::Kind::grammar, {tool_grammar(wanted)}};
+    backend.constraint(source);
+    return source;
+  };
   try {
-    constraints::compile(constraint);
+    return built();
   } catch (const Error& error) {
     if (tools.is_strict) throw bad_field("tools", error.what());
-    wanted.takes_any_arguments = true;
-    constraint = source();
   }
-  return constraint;
+  wanted.takes_any_arguments = true;
+  return built();
 }
 
 }  // namespace coppice::server

@@ -26,11 +26,11 @@ struct ChatTools {
 /// takes no tools.
 ChatTools read_tools(Fields& fields, const Backend& backend);
 
-/// The constraint that keeps a text to what they ask for; none where a text may be anything. Throws
-/// ApiError where the model's form of calls is not known, and for a strict tool's schema that
-/// constraints refuse. `in_reasoning`: the prompt ends within reasoning.
+/// The constraint that keeps a text to what they ask for; none where a text may be anything. Has
+/// the backend build it. Throws ApiError where the model's form of calls is not known, and for a
+/// strict tool's schema that constraints refuse. `in_reasoning`: the prompt ends within reasoning.
 std::optional<constraints::ConstraintSource> tool_constraint(const ChatTools& tools,
                                                              const AnswerForm& form,
-                                                             bool in_reasoning);
+                                                             bool in_reasoning, Backend& backend);
 
 }  // namespace coppice::server

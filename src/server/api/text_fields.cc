@@ -35,7 +35,11 @@ void set(const std::optional<Number>& given, Value& value) {
 
 void read_sampling(Fields& fields, SamplingParams& params) {
   set(fields.number("temperature", 0.0, 100.0), params.temperature);
-  set(fields.number("top_p", 0.0, 1.0), params.top_p);
+  if (const auto top_p = fields.number("top_p", 0.0, 1.0)) {
+    // OpenAI's 0 is the most probable token alone, which has more than this in any vocabulary.
+    constexpr double least = 1e-7;
+    params.top_p = std::max(*top_p, least);
+  }
   if (const auto top_k = fields.integer("top_k", -1, std::numeric_limits<std::int32_t>::max())) {
     params.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(*top_k, 0));  // vLLM: -1 is off
   }

@@ -20,12 +20,12 @@ std::string event_text(const std::vector<NamedEvent>& events) {
 }
 
 template <typename Stream>
-ChatForm form_of(std::shared_ptr<Stream> stream, std::function<Json(const Json&)> whole) {
+ChatForm form_of(std::shared_ptr<Stream> stream) {
   ChatForm form;
   form.tells_prompt_first = true;
   form.chunk = [stream](const Json& chunk) { return event_text(stream->feed(chunk)); };
   form.close = [stream] { return event_text(stream->finish()); };
-  form.whole = std::move(whole);
+  form.whole = [stream](const Json& completion) { return stream->whole(completion); };
   form.failed = [stream](int status, const std::string& message) {
     Json error = error_json(status, message);
     error["error"]["code"] = status;
@@ -45,19 +45,15 @@ Json translated(const Translate& translate) {
 
 }  // namespace
 
-TextsJob read_response(const Json& request, Backend& backend, const ApiDefaults& defaults) {
+TextsJob read_response(Json request, Backend& backend, const ApiDefaults& defaults) {
   const Json chat = translated([&] { return chat_request_of_responses(request); });
-  return read_chat(
-      chat, backend, defaults,
-      form_of(std::make_shared<ResponsesStream>(request), [request](const Json& completion) {
-        return response_of_completion(request, completion);
-      }));
+  return read_chat(chat, backend, defaults,
+                   form_of(std::make_shared<ResponsesStream>(std::move(request))));
 }
 
 TextsJob read_message(const Json& request, Backend& backend, const ApiDefaults& defaults) {
   const Json chat = translated([&] { return chat_request_of_messages(request); });
-  return read_chat(chat, backend, defaults,
-                   form_of(std::make_shared<MessagesStream>(), message_of_completion));
+  return read_chat(chat, backend, defaults, form_of(std::make_shared<MessagesStream>()));
 }
 
 Json count_message_tokens(const Json& request, Backend& backend, const ApiDefaults& defaults) {

@@ -6,7 +6,7 @@
 namespace coppice::server {
 
 /// Throws as read_chat().
-TextsJob read_response(const Json& request, Backend& backend, const ApiDefaults& defaults);
+TextsJob read_response(Json request, Backend& backend, const ApiDefaults& defaults);
 TextsJob read_message(const Json& request, Backend& backend, const ApiDefaults& defaults);
 /// The body of the answer.
 Json count_message_tokens(const Json& request, Backend& backend, const ApiDefaults& defaults);

@@ -18,8 +18,9 @@ struct HttpRequest {
   std::string method, path;  ///< as sent: nothing is decoded; without the query
   Headers headers;           ///< names in small letters, in the order sent
   std::string body;
-  std::string id;    ///< of the client's X-Request-Id, or a new one
-  std::string peer;  ///< the client's address
+  std::string id;      ///< of the client's X-Request-Id, or a new one
+  std::string peer;    ///< the client's address
+  double since = 0.0;  ///< now_seconds() when all of it had come
 
   /// The first header of this name, which is in small letters; nothing if there is none.
   std::optional<std::string_view> header(std::string_view name) const {

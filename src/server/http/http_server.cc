@@ -324,7 +324,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   void begin_answer() {
     state_ = State::answer;
     ++number_;
-    begun_ = ended_ = lingers_ = false;
+    begun_ = ended_ = lingers_ = told_ = false;
     expire_never();
   }
 
@@ -377,6 +377,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   /// All has been sent.
   void finish() {
     listener_->handler.answered(request_, status_, now_seconds() - since_, true);
+    told_ = true;
     request_ = {};
     gone_.clear();
     done_ = true;
@@ -409,7 +410,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
 
   void close() {
     if (std::exchange(closed_, true)) return;
-    const bool answering = state_ == State::answer && !done_;
+    const bool answering = state_ == State::answer && !told_;
     expire_never();
     Failure ignored;
     socket_.shutdown(tcp::socket::shutdown_both, ignored);
@@ -436,6 +437,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t number_ = 0, deadlines_ = 0;
   double since_ = 0.0;
   bool keep_ = false, chunked_ = false, head_only_ = false;
+  bool told_ = false;  ///< its handler was told of the answer
   // Of its answer.
   int status_ = 0;
   bool begun_ = false, ended_ = false, lingers_ = false, done_ = false, chunked_stream_ = false;
@@ -507,6 +509,7 @@ void HttpServer::Connection::take_body(const Failure& failure) {
   begin_answer();
   watch();
   HttpRequest handled = request_;
+  handled.since = now_seconds();
   handled.body = std::move(body);
   listener_->handler.handle(std::move(handled),
                             std::make_shared<Answer>(listener_, shared_from_this(), number_));

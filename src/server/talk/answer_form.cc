@@ -9,10 +9,21 @@ AnswerForm answer_form(std::string_view template_source) {
   AnswerForm form;
   if (has("[TOOL_CALLS]")) {
     form.tools = has("[ARGS]") ? ToolForm::mistral_args : ToolForm::mistral_list;
+  } else if (has("｜DSML｜")) {
+    form.tools = has("tool_calls>") ? ToolForm::dsml_tools : ToolForm::dsml_functions;
+  } else if (has("<minimax:tool_call>")) {
+    form.tools = ToolForm::minimax_xml;
+  } else if (has("<seed:tool_call>")) {
+    form.tools = ToolForm::seed_xml;
   } else if (has("<tool_call>")) {
-    // Some families put XML of their own between the same tags.
-    const bool is_json = has("arguments") && !has("<function=") && !has("<arg_key>");
-    if (is_json) form.tools = ToolForm::hermes;
+    // Some families have tags of their own between these.
+    if (has("<arg_key>")) {
+      form.tools = ToolForm::glm_xml;
+    } else if (has("<function=")) {
+      form.tools = has("<parameter=") ? ToolForm::qwen_xml : ToolForm::none;
+    } else if (has("arguments") && !has("<invoke ")) {
+      form.tools = ToolForm::hermes;
+    }
   } else if (has("func_name1(")) {
     form.tools = ToolForm::pythonic;
   } else if (has("<|start_header_id|>") && has("\"parameters\": ")) {

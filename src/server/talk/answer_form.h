@@ -12,6 +12,13 @@ enum class ToolForm {
   pythonic,      ///< [name(argument=1), other(argument="text")]
   mistral_list,  ///< [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]
   mistral_args,  ///< [TOOL_CALLS]name[ARGS]{...}, any number (tokenizer versions 11 and later)
+  // Tags around each argument (xml_call.h):
+  qwen_xml,     ///< <tool_call><function=name><parameter=key>\nvalue\n</parameter></function>...
+  seed_xml,     ///< the same in <seed:tool_call>, without the line ends
+  glm_xml,      ///< <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>
+  minimax_xml,  ///< <minimax:tool_call><invoke name="name"><parameter name="key">value...
+  dsml_functions,  ///< <｜DSML｜function_calls> with such tags, which say what is text
+  dsml_tools,      ///< the same in <｜DSML｜tool_calls>
 };
 
 /// Empty if the model does not reason in a form that is known.

@@ -1,10 +1,12 @@
 #include "server/talk/answer_parser.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "server/talk/call_object.h"
 #include "server/talk/pythonic.h"
+#include "server/talk/xml_call.h"
 
 namespace coppice::server {
 namespace {
@@ -27,10 +29,11 @@ std::string_view mark_of(ToolForm form) {
     case ToolForm::mistral_list:
     case ToolForm::mistral_args:
       return "[TOOL_CALLS]";
-    case ToolForm::none:
-      break;
+    default: {
+      const XmlTags* const tags = xml_tags(form);
+      return tags != nullptr ? tags->open : std::string_view();
+    }
   }
-  return {};
 }
 
 /// Bytes at the end of a text with which `mark` may begin; fewer than the whole mark.
@@ -52,10 +55,12 @@ class AnswerParser::Reader {
       options_.new_id = [n = 0]() mutable { return "call_" + std::to_string(n++); };
     }
     mark_ = mark_of(options_.form.tools);
+    tags_ = xml_tags(options_.form.tools);
   }
 
   std::vector<AnswerDelta> feed(std::string_view text) {
     left_ += text;
+    fed_ += text.size();
     return run();
   }
   std::vector<AnswerDelta> finish() {
@@ -63,6 +68,9 @@ class AnswerParser::Reader {
     return run();
   }
   int calls() const { return calls_; }
+  std::size_t reasoning_bytes() const {
+    return mode_ == Mode::reasoning ? fed_ : has_reasoning_ ? reasoning_bytes_ : 0;
+  }
 
  private:
   enum class Mode : std::uint8_t { start, reasoning, content, call };
@@ -73,6 +81,7 @@ class AnswerParser::Reader {
     id,         ///< of mistral_args
     arguments,  ///< of mistral_args
     python,     ///< in a list of calls
+    xml,        ///< in a call written with tags
     between,    ///< behind a call, where another may follow
     next,       ///< behind a comma, where another must follow
   };
@@ -117,6 +126,7 @@ class AnswerParser::Reader {
     if (end != std::string_view::npos) {
       emit_trimmed(Kind::reasoning, text.substr(0, end), has_reasoning_);
       at_ += end + close.size();
+      reasoning_bytes_ = fed_ - (left_.size() - at_);
       spaces_.clear();
       trims_ = true;
       mode_ = Mode::content;
@@ -170,6 +180,7 @@ class AnswerParser::Reader {
     object_ = {};
     python_ = {};
     arguments_ = {};
+    if (tags_ != nullptr) xml_.emplace(*tags_, options_.types);
     name_.clear();
     id_.clear();
     word_.clear();
@@ -196,6 +207,7 @@ class AnswerParser::Reader {
   void read(char c) {
     switch (phase_) {
       case Phase::opening:
+        if (tags_ != nullptr) return go(Phase::xml, c);
         if (is_white(c)) return take(c);
         if (options_.form.tools == ToolForm::pythonic) return go(Phase::python, c);
         if (options_.form.tools == ToolForm::mistral_list ||
@@ -221,6 +233,8 @@ class AnswerParser::Reader {
         return read_arguments(c);
       case Phase::python:
         return read_python(c);
+      case Phase::xml:
+        return read_xml(c);
       case Phase::between:
         return read_between(c);
     }
@@ -318,8 +332,39 @@ class AnswerParser::Reader {
     mode_ = Mode::content;
   }
 
+  void read_xml(char c) {
+    const XmlCall::Status status = xml_->feed(c);
+    if (status == XmlCall::Status::failed) return give_up();
+    take(c);
+    const bool is_done = status == XmlCall::Status::done;
+    if (is_done || (options_.stream_arguments && xml_->has_name())) {
+      begin_call({}, xml_->name());
+      emit_arguments(xml_->take_arguments());
+    }
+    if (!is_done) return;
+    end_call();
+    if (tags_->close.empty()) mode_ = Mode::content;
+  }
+
+  // Behind a call written with tags: the block's end, or another call.
+  void read_tag_between(char c) {
+    word_.push_back(c);
+    if (!tags_->close.starts_with(word_) && !tags_->call_open.starts_with(word_)) {
+      return look_again();
+    }
+    take(c);
+    if (word_ == tags_->close) {
+      end_list();
+    } else if (word_ == tags_->call_open) {
+      word_.clear();
+      xml_.emplace(*tags_, options_.types, true);
+      phase_ = Phase::xml;
+    }
+  }
+
   void read_between(char c) {
     if (is_white(c) && word_.empty()) return take(c);
+    if (tags_ != nullptr) return read_tag_between(c);
     switch (options_.form.tools) {
       case ToolForm::hermes: {
         constexpr std::string_view close = "</tool_call>";
@@ -425,10 +470,12 @@ class AnswerParser::Reader {
 
   AnswerOptions options_;
   std::string_view mark_;
+  const XmlTags* tags_ = nullptr;
   Mode mode_ = Mode::start;
   std::string left_;
   std::size_t at_ = 0;
   bool is_last_ = false;
+  std::size_t fed_ = 0, reasoning_bytes_ = 0;
 
   std::string spaces_;  ///< white space that is shown if more of the same kind follows
   bool has_reasoning_ = false, has_content_ = false;
@@ -442,6 +489,7 @@ class AnswerParser::Reader {
   bool is_begun_ = false;  ///< the call was handed over
   CallObject object_;
   PythonicScanner python_;
+  std::optional<XmlCall> xml_;
   JsonScanner arguments_;
   std::string argument_text_, name_, id_;
   std::string word_;  ///< the beginning of a mark within a call
@@ -458,5 +506,6 @@ AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 std::vector<AnswerDelta> AnswerParser::feed(std::string_view text) { return reader_->feed(text); }
 std::vector<AnswerDelta> AnswerParser::finish() { return reader_->finish(); }
 int AnswerParser::calls() const { return reader_->calls(); }
+std::size_t AnswerParser::reasoning_bytes() const { return reader_->reasoning_bytes(); }
 
 }  // namespace coppice::server

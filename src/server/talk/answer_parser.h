@@ -1,6 +1,7 @@
 // A model's text as an answer: content, reasoning and tool calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "server/talk/answer_form.h"
+#include "server/talk/argument_types.h"
 
 namespace coppice::server {
 
@@ -34,6 +36,8 @@ struct AnswerOptions {
   /// Names of the tools that were offered; without any, all text is content. Forms without a mark
   /// of their own (llama, pythonic) take a text for calls only if its first call names one of them.
   std::vector<std::string> tools;
+  /// Of the tools' arguments; forms with tags do not tell text from other values.
+  ArgumentTypes types;
   /// Arguments are handed over as they come. Sound where a constraint keeps the text to the form:
   /// a call that breaks off later cannot be taken back. Otherwise a call is handed over when it is
   /// whole, and what turns out to be none is content.
@@ -61,6 +65,9 @@ class AnswerParser {
 
   /// Calls that were handed over, begun ones included.
   int calls() const;
+  /// Bytes of the text with which reasoning ended, its closing mark included; all that came where
+  /// it did not end; 0 without reasoning.
+  std::size_t reasoning_bytes() const;
 
  private:
   class Reader;

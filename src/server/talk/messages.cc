@@ -200,11 +200,10 @@ Json chat_request_of_messages(const Json& json, bool counts) {
   return chat;
 }
 
-Json message_of_completion(const Json& completion) {
-  MessagesStream stream;
-  stream.feed(chunk_of_completion(completion));
-  stream.finish();
-  return stream.message();
+const Json& MessagesStream::whole(const Json& completion) {
+  feed(chunk_of_completion(completion));
+  finish();
+  return message_;
 }
 
 Json messages_error(int status, std::string_view message) {

@@ -17,21 +17,20 @@ namespace coppice::server {
 /// assistant's message at the end is continued ("continue_final_message").
 Json chat_request_of_messages(const Json& request, bool counts = false);
 
-/// A message out of a chat completion. Its choice may say in "stop_reason" which stop text ended
-/// it.
-Json message_of_completion(const Json& completion);
-
 Json messages_error(int status, std::string_view message);
 /// {"input_tokens": ...}
 Json messages_count(std::int64_t tokens);
 
 /// A stream of chat chunks as one of Messages' events. A last chunk may hold "usage" alone, and
-/// "usage" in the first chunk tells the prompt's tokens at once.
+/// "usage" in the first chunk tells the prompt's tokens at once. A choice may say in "stop_reason"
+/// which stop text ended it.
 class MessagesStream {
  public:
   std::vector<NamedEvent> feed(const Json& chunk);
   /// Behind the last chunk, or behind one with "error", after which nothing comes.
   std::vector<NamedEvent> finish();
+  /// The message of a whole chat completion, in place of all that.
+  const Json& whole(const Json& completion);
   /// The message as far as it came.
   const Json& message() const { return message_; }
 

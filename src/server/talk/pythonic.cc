@@ -1,5 +1,8 @@
 #include "server/talk/pythonic.h"
 
+#include <utf8proc.h>
+
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,23 +22,15 @@ bool is_name(char c) {
          c == '.' || c == '-';
 }
 
+// `c` is a character.
 void append_utf8(std::string& text, std::uint32_t c) {
-  const auto put = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
-  const auto put_rest = [&](int bits) {
-    for (; bits >= 0; bits -= 6) put(0x80 | ((c >> bits) & 0x3f));
-  };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xc0 | c >> 6);
-    put_rest(0);
-  } else if (c < 0x10000) {
-    put(0xe0 | c >> 12);
-    put_rest(6);
-  } else {
-    put(0xf0 | c >> 18);
-    put_rest(12);
-  }
+  std::array<utf8proc_uint8_t, 4> bytes{};
+  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
+  text.append(bytes.begin(), bytes.begin() + count);
+}
+
+std::string json_of(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 class Parser {
@@ -49,13 +44,21 @@ class Parser {
       PythonicCall call;
       Json arguments = Json::object();
       if (!take_name(call.name) || !take('(') || !named(arguments)) return {};
-      call.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+      call.arguments = json_of(arguments);
       all.push_back(std::move(call));
     } while (take(','));
     if (!take(']')) return {};
     skip();
     if (!left_.empty()) return {};
     return all;
+  }
+
+  std::optional<std::string> value() {
+    Json value;
+    if (!parse_value(value, 0)) return {};
+    skip();
+    if (!left_.empty()) return {};
+    return json_of(value);
   }
 
  private:
@@ -231,6 +234,10 @@ bool PythonicScanner::feed(char c) {
 
 std::optional<std::vector<PythonicCall>> parse_pythonic(std::string_view list) {
   return Parser(list).calls();
+}
+
+std::optional<std::string> parse_python_value(std::string_view literal) {
+  return Parser(literal).value();
 }
 
 }  // namespace coppice::server

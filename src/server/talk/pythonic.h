@@ -35,4 +35,7 @@ class PythonicScanner {
 /// The calls of a whole list; nothing if it is no list of calls with named literals.
 std::optional<std::vector<PythonicCall>> parse_pythonic(std::string_view list);
 
+/// JSON of a literal in Python's syntax; nothing if it is none.
+std::optional<std::string> parse_python_value(std::string_view literal);
+
 }  // namespace coppice::server

@@ -225,6 +225,15 @@ Json chat_request_of_responses(const Json& json) {
                            "min_p",
                            "speculation"});
   refuse_what_is_kept(request);
+  // What the answer repeats:
+  if (request.has("user")) request.at("user").text();
+  if (request.has("max_tool_calls")) request.at("max_tool_calls").integer(1);
+  if (request.has("metadata")) {
+    const Place metadata = request.at("metadata");
+    for (const auto& [name, value] : metadata.require_object().json().items()) {
+      metadata.at(name.c_str()).text();
+    }
+  }
   Json chat = Json::object();
   ChatMessages messages;
   if (request.has("instructions")) {
@@ -260,11 +269,10 @@ Json chat_request_of_responses(const Json& json) {
   return chat;
 }
 
-Json response_of_completion(const Json& request, const Json& completion) {
-  ResponsesStream stream(request);
-  stream.feed(chunk_of_completion(completion));
-  stream.finish();
-  return stream.response();
+const Json& ResponsesStream::whole(const Json& completion) {
+  feed(chunk_of_completion(completion));
+  finish();
+  return response_;
 }
 
 void ResponsesStream::send(const std::string& name, Json data) {
@@ -312,8 +320,8 @@ void ResponsesStream::begin(const Json& chunk) {
                {"top_p", given("top_p", 1.0)},
                {"truncation", "disabled"},
                {"usage", nullptr},
-               {"user", given("user", nullptr)},
                {"metadata", given("metadata", Json::object())}};
+  if (Json user = given("user", nullptr); !user.is_null()) response_["user"] = std::move(user);
   send_response("response.created");
   send_response("response.in_progress");
 }

@@ -19,10 +19,8 @@ namespace coppice::server {
 /// as "reasoning_content".
 Json chat_request_of_responses(const Json& request);
 
-/// A response out of a chat completion, with the settings of the request that it answers.
-Json response_of_completion(const Json& request, const Json& completion);
-
-/// A stream of chat chunks as events of one response. A last chunk may hold "usage" alone.
+/// A stream of chat chunks as events of one response, with the settings of the request that it
+/// answers. A last chunk may hold "usage" alone.
 class ResponsesStream {
  public:
   explicit ResponsesStream(Json request) : request_(std::move(request)) {}
@@ -30,6 +28,8 @@ class ResponsesStream {
   std::vector<NamedEvent> feed(const Json& chunk);
   /// Behind the last chunk, or behind one with "error", after which nothing comes.
   std::vector<NamedEvent> finish();
+  /// The response to a whole chat completion, in place of all that.
+  const Json& whole(const Json& completion);
   /// The response as far as it came.
   const Json& response() const { return response_; }
 

@@ -5,40 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "server/talk/gbnf_text.h"
+#include "server/talk/xml_grammar.h"
+
 namespace coppice::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// GBNF's quotes.
-std::string literal(std::string_view text) {
-  std::string all = "\"";
-  for (const char c : text) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      all += '\\';
-      all += c;
-    } else if (byte < 0x20) {
-      all += "\\x";
-      all += digits[byte / 16];
-      all += digits[byte % 16];
-    } else {
-      all += c;
-    }
-  }
-  return all + "\"";
-}
-
-std::string token(std::string_view text) { return "%token(" + literal(text) + ")"; }
-
-std::string text_without(std::string_view text) { return "%not(.* " + literal(text) + " .*)"; }
-
-std::string alternatives(const std::vector<std::string>& all) {
-  std::string joined;
-  for (const std::string& one : all) joined += (joined.empty() ? "" : " | ") + one;
-  return "(" + joined + ")";
-}
 
 // `one`, or several with something between.
 std::string calls(const std::string& one, const std::string& between, bool is_single) {
@@ -49,9 +22,9 @@ std::string calls(const std::string& one, const std::string& between, bool is_si
 std::string reasoning(const AnswerForm& form, bool in_reasoning) {
   const auto& [open, close] = form.reasoning;
   if (close.empty()) return "";
-  const std::string rest = text_without(close) + " " + token(close);
+  const std::string rest = gbnf_without(close) + " " + gbnf_token(close);
   const std::string blank = " [ \\n]{0,4} ";
-  return in_reasoning ? rest + blank : "(" + token(open) + " " + rest + blank + ")? ";
+  return in_reasoning ? rest + blank : "(" + gbnf_token(open) + " " + rest + blank + ")? ";
 }
 
 class Writer {
@@ -71,18 +44,18 @@ class Writer {
     const bool is_free = !wanted_.is_required;
     switch (wanted_.form.tools) {
       case ToolForm::hermes: {
-        const std::string one = token("<tool_call>") + " \"\\n\" " + any_object("arguments") +
-                                " \"\\n\" " + token("</tool_call>");
+        const std::string one = gbnf_token("<tool_call>") + " \"\\n\" " + any_object("arguments") +
+                                " \"\\n\" " + gbnf_token("</tool_call>");
         return marked("<tool_call>", one, "\"\\n\"");
       }
       case ToolForm::mistral_args:
         return marked("[TOOL_CALLS]", any_named(), "");
       case ToolForm::mistral_list: {
         const std::string one = any_object("arguments");
-        const std::string list = token("[TOOL_CALLS]") + " \" \"? \"[\" " +
+        const std::string list = gbnf_token("[TOOL_CALLS]") + " \" \"? \"[\" " +
                                  calls(one, "\", \"", wanted_.is_single) + " \"]\"";
         if (!is_free) return list;
-        return text_without("[TOOL_CALLS]") + " (" + list + ")?";
+        return gbnf_without("[TOOL_CALLS]") + " (" + list + ")?";
       }
       case ToolForm::llama: {
         const std::string call = any_object("parameters");
@@ -91,8 +64,8 @@ class Writer {
         const std::string space = "[ \\t\\r\\n]*";
         const std::string begun = space + " \"{\" " + space + " \"\\\"name\\\"\" " + space +
                                   " \":\" " + space + " " + names_in_quotes() + " .*";
-        const std::string mark = literal("<|python_tag|>");
-        return "(" + call + " | " + token("<|python_tag|>") + " " + call + " | %not(" + begun +
+        const std::string mark = gbnf_literal("<|python_tag|>");
+        return "(" + call + " | " + gbnf_token("<|python_tag|>") + " " + call + " | %not(" + begun +
                " | .* " + mark + " .*))";
       }
       case ToolForm::pythonic: {
@@ -100,24 +73,42 @@ class Writer {
             "\"[\" " + calls(any_pythonic(), "\", \"", wanted_.is_single) + " \"]\"";
         if (!is_free) return list;
         std::vector<std::string> names;
-        for (const Json& function : functions_) names.push_back(literal(name_of(function)));
+        for (const Json& function : functions_) names.push_back(gbnf_literal(name_of(function)));
         const std::string begun =
-            "[ \\t\\r\\n]* \"[\" [ \\t\\r\\n]* " + alternatives(names) + " \"(\" .*";
-        const std::string mark = literal("<|python_tag|>");
-        return "(" + list + " | " + token("<|python_tag|>") + " " + list + " | %not(" + begun +
+            "[ \\t\\r\\n]* \"[\" [ \\t\\r\\n]* " + gbnf_one_of(names) + " \"(\" .*";
+        const std::string mark = gbnf_literal("<|python_tag|>");
+        return "(" + list + " | " + gbnf_token("<|python_tag|>") + " " + list + " | %not(" + begun +
                " | .* " + mark + " .*))";
       }
-      case ToolForm::none:
+      default:
         break;
     }
-    return {};
+    const XmlTags* const tags = xml_tags(wanted_.form.tools);
+    return tags != nullptr ? tagged(*tags) : "";
+  }
+
+  // A block for each call, or one for all where calls have tags of their own to end with.
+  std::string tagged(const XmlTags& tags) const {
+    std::vector<std::string> all;
+    for (const Json& function : functions_) {
+      all.push_back(xml_call_grammar(tags, function, wanted_.takes_any_arguments));
+    }
+    const std::string call = gbnf_one_of(all);
+    if (tags.close.empty()) {
+      return marked(tags.open, gbnf_token(tags.open) + " " + call, xml_space(tags));
+    }
+    const std::string line = " " + xml_space(tags) + " ";
+    const std::string block = gbnf_token(tags.open) + line +
+                              (tags.has_one_call ? call : calls(call, line, wanted_.is_single)) +
+                              line + gbnf_token(tags.close);
+    return marked(tags.open, block, xml_space(tags));
   }
 
   // Calls that each begin with a mark, perhaps behind text.
   std::string marked(std::string_view mark, const std::string& one,
                      const std::string& between) const {
     if (wanted_.is_required) return calls(one, between, wanted_.is_single);
-    const std::string free = text_without(mark);
+    const std::string free = gbnf_without(mark);
     if (wanted_.is_single) return free + " (" + one + " [ \\n]{0,4})?";
     return free + " (" + one + " " + free + ")*";
   }
@@ -127,8 +118,8 @@ class Writer {
 
   std::string names_in_quotes() const {
     std::vector<std::string> all;
-    for (const Json& function : functions_) all.push_back(literal(quoted_name(function)));
-    return alternatives(all);
+    for (const Json& function : functions_) all.push_back(gbnf_literal(quoted_name(function)));
+    return gbnf_one_of(all);
   }
 
   // {"name": ..., "arguments": ...}
@@ -136,29 +127,29 @@ class Writer {
     std::vector<std::string> all;
     for (const Json& function : functions_) {
       const std::string head = "{\"name\": " + quoted_name(function) + ", \"" + arguments + "\": ";
-      all.push_back(literal(head) + " %json " + schema_of(function).dump() + " \"}\"");
+      all.push_back(gbnf_literal(head) + " %json " + schema_of(function).dump() + " \"}\"");
     }
-    return alternatives(all);
+    return gbnf_one_of(all);
   }
 
   // [TOOL_CALLS]name[ARGS]{...}
   std::string any_named() const {
     std::vector<std::string> all;
     for (const Json& function : functions_) {
-      all.push_back(literal(name_of(function)) + " " + token("[ARGS]") + " %json " +
+      all.push_back(gbnf_literal(name_of(function)) + " " + gbnf_token("[ARGS]") + " %json " +
                     schema_of(function).dump());
     }
-    return token("[TOOL_CALLS]") + " " + alternatives(all);
+    return gbnf_token("[TOOL_CALLS]") + " " + gbnf_one_of(all);
   }
 
   // name(a=1, b="text"): required arguments, then others, each in the schema's order.
   std::string any_pythonic() const {
     std::vector<std::string> all;
     for (const Json& function : functions_) {
-      all.push_back(literal(name_of(function)) + " \"(\" " + pythonic_arguments(function) +
+      all.push_back(gbnf_literal(name_of(function)) + " \"(\" " + pythonic_arguments(function) +
                     " \")\"");
     }
-    return alternatives(all);
+    return gbnf_one_of(all);
   }
 
   std::string pythonic_arguments(const Json& function) const {
@@ -172,7 +163,7 @@ class Writer {
         if (schema.contains(shared) && !own.contains(shared)) own[shared] = schema[shared];
       }
       const bool is_needed = std::ranges::find(required, Json(name)) != required.end();
-      (is_needed ? needed : others).push_back(literal(name + "=") + " %json " + own.dump());
+      (is_needed ? needed : others).push_back(gbnf_literal(name + "=") + " %json " + own.dump());
     }
     std::string text;
     for (const std::string& one : needed) text += (text.empty() ? "" : " \", \" ") + one;
@@ -188,7 +179,7 @@ class Writer {
         some += " (\", \" " + others[i] + ")?";
       all.push_back(some);
     }
-    return all.empty() ? "\"\"" : alternatives(all) + "?";
+    return all.empty() ? "\"\"" : gbnf_one_of(all) + "?";
   }
 
   Json schema_of(const Json& function) const {

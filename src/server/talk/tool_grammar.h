@@ -22,8 +22,9 @@ struct ToolGrammar {
   bool takes_any_arguments = false;
 };
 
-/// In the GBNF of src/constraints, with its additions; empty if no form of calls is known. A call
-/// comes in the template's own spelling, so that most of it is forced. Reasoning may come first.
+/// In the GBNF of src/constraints, with its additions; empty if no form of calls is known. Throws
+/// Error(usage) for a schema that a form with tags cannot be held to. A call comes in the
+/// template's own spelling, so that most of it is forced. Reasoning may come first.
 ///
 /// AnswerParser reads what the grammar admits, and may hand arguments over as they come.
 /// A schema that lists properties and says nothing of others admits no others. Llama's form takes

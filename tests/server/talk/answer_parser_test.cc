@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "fuzz/mutator.h"
@@ -149,6 +150,149 @@ TEST(AnswerParser, MistralCalls) {
   check(ToolForm::mistral_args, cases);
 }
 
+AnswerOptions tagged(ToolForm form) {
+  AnswerOptions tagged = options(form);
+  tagged.types = server::ArgumentTypes(nlohmann::ordered_json::parse(R"([
+    {"function": {"name": "weather", "parameters": {"properties": {
+      "city": {"type": "string"}, "days": {"type": "integer"}, "now": {"type": "boolean"},
+      "more": {"type": "object"}, "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}}}])"));
+  return tagged;
+}
+
+struct Tagged {
+  ToolForm form;
+  std::string text;
+};
+
+// As published templates of these families write the two calls.
+const std::vector<Tagged>& tagged_texts() {
+  static const std::vector<Tagged> all = {
+      {ToolForm::qwen_xml,
+       "I look.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nZürich\nor \"so\"\n"
+       "</parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=now>\nTrue\n</parameter>\n"
+       "<parameter=more>\n{\"x\": [1, "
+       "null]}\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+       "<function=weather>\n<parameter=city>\n7\n</parameter>\n</function>\n</tool_call>"},
+      {ToolForm::seed_xml,
+       "I look.\n\n<seed:tool_call>\n<function=weather>\n<parameter=city>Zürich\nor \"so\""
+       "</parameter>\n<parameter=days>3</parameter>\n<parameter=now>True</parameter>\n"
+       "<parameter=more>{'x': [1, None]}</parameter>\n</function>\n</seed:tool_call>\n"
+       "<seed:tool_call>\n<function=weather>\n<parameter=city>7</parameter>\n</function>\n"
+       "</seed:tool_call>"},
+      {ToolForm::glm_xml,
+       "I look.<tool_call>weather<arg_key>city</arg_key><arg_value>Zürich\nor \"so\"</arg_value>"
+       "<arg_key>days</arg_key><arg_value>3</arg_value><arg_key>now</arg_key><arg_value>true"
+       "</arg_value><arg_key>more</arg_key><arg_value>{\"x\": [1, null]}</arg_value></tool_call>"
+       "<tool_call>weather<arg_key>city</arg_key><arg_value>7</arg_value></tool_call>"},
+      {ToolForm::glm_xml,
+       "I look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Zürich\nor \"so\""
+       "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>now</arg_key>\n"
+       "<arg_value>true</arg_value>\n<arg_key>more</arg_key>\n<arg_value>{\"x\": [1, null]}"
+       "</arg_value>\n</tool_call>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>7"
+       "</arg_value>\n</tool_call>"},
+      {ToolForm::minimax_xml,
+       "I look.\n<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter "
+       "name=\"city\">Zürich\nor "
+       "\"so\"</parameter>\n<parameter name=\"days\">3</parameter>\n<parameter name=\"now\">true"
+       "</parameter>\n<parameter name=\"more\">{\"x\": [1, null]}</parameter>\n</invoke>\n"
+       "<invoke name=\"weather\">\n<parameter name=\"city\">7</parameter>\n</invoke>\n"
+       "</minimax:tool_call>"}};
+  static const auto with_dsml = [] {
+    std::vector<Tagged> texts = all;
+    for (const auto& [form, block] : {std::pair{ToolForm::dsml_functions, "function_calls>"},
+                                      std::pair{ToolForm::dsml_tools, "tool_calls>"}}) {
+      const std::string mark = "｜DSML｜", open = "<" + mark, close = "</" + mark;
+      const auto argument = [&](const std::string& key, const std::string& kind,
+                                const std::string& value) {
+        return open + "parameter name=\"" + key + "\" string=\"" + kind + "\">" + value + close +
+               "parameter>\n";
+      };
+      const std::string call = open + "invoke name=\"weather\">\n", end = close + "invoke>\n";
+      texts.push_back({form, "I look.\n\n" + open + block + "\n" + call +
+                                 argument("city", "true", "Zürich\nor \"so\"") +
+                                 argument("days", "false", "3") + argument("now", "false", "true") +
+                                 argument("more", "false", "{\"x\": [1, null]}") + end + call +
+                                 argument("city", "true", "7") + end + close + block});
+    }
+    return texts;
+  }();
+  return with_dsml;
+}
+
+// Spelling apart: some templates write Python.
+Answer with_values(Answer answer) {
+  for (Call& call : answer.calls) call.arguments = nlohmann::json::parse(call.arguments).dump();
+  return answer;
+}
+
+TEST(AnswerParser, TaggedCalls) {
+  const Answer answer = {
+      "I look.",
+      "",
+      {{"call_0", "weather",
+        "{\"city\":\"Zürich\\nor \\\"so\\\"\",\"days\":3,\"more\":{\"x\":[1,null]},"
+        "\"now\":true}"},
+       {"call_1", "weather", "{\"city\":\"7\"}"}}};
+  for (const auto& [form, text] : tagged_texts()) {
+    AnswerOptions read = tagged(form);
+    EXPECT_EQ(with_values(read_cut_everywhere(read, text)), answer) << text;
+    read.stream_arguments = true;
+    EXPECT_EQ(with_values(read_cut_everywhere(read, text)), answer) << text;
+  }
+}
+
+TEST(AnswerParser, TaggedValues) {
+  const AnswerOptions qwen = tagged(ToolForm::qwen_xml);
+  for (const auto& [key, value, json] :
+       std::vector<std::array<const char*, 3>>{{"city", "\n\n", "\"\""},
+                                               {"city", "true", "\"true\""},
+                                               {"city", "\n {\"a\": 1} \n", "\" {\\\"a\\\": 1} \""},
+                                               {"city", "a </param <b>", "\"a </param <b>\""},
+                                               {"days", "\n 12 \n", "12"},
+                                               {"days", "many", "\"many\""},
+                                               {"now", "False", "false"},
+                                               {"more", "{'a': True}", "{\"a\":true}"},
+                                               {"more", "{\"a\": ", "\"{\\\"a\\\": \""},
+                                               {"note", "None", "null"},
+                                               {"note", "5", "\"5\""},
+                                               {"unknown", "5", "5"},
+                                               {"unknown", "\"5\"", "\"\\\"5\\\"\""},
+                                               {"unknown", "[1, 2", "\"[1, 2\""}}) {
+    const std::string text = std::string("<tool_call><function=weather><parameter=") + key + ">" +
+                             value + "</parameter></function></tool_call>";
+    const std::string arguments = std::string("{\"") + key + "\": " + json + "}";
+    EXPECT_EQ(read_cut_everywhere(qwen, text),
+              (Answer{"", "", {{"call_0", "weather", arguments}}}));
+  }
+  EXPECT_EQ(
+      read_cut_everywhere(tagged(ToolForm::dsml_tools),
+                          "<｜DSML｜tool_calls><｜DSML｜invoke name=\"f\"><｜DSML｜parameter "
+                          "name=\"a\" string=\"true\">5</｜DSML｜parameter><｜DSML｜parameter "
+                          "name=\"b\" string=\"false\">5</｜DSML｜parameter></｜DSML｜invoke>"),
+      (Answer{"", "", {{"call_0", "f", "{\"a\": \"5\", \"b\": 5}"}}}));
+}
+
+TEST(AnswerParser, BrokenTagsStayContent) {
+  std::vector<Case> cases;
+  for (const char* text :
+       {"<tool_call> is a tag", "<tool_call>", "<tool_call><function=>",
+        "<tool_call>\n<function=a b>",
+        "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</tool_call>",
+        "<tool_call>\n<function=f>\n<parameter=a>\n1\n", "<tool_call><function=f><parameter=>1",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"}) {
+    cases.push_back({text, {text, "", {}}});
+  }
+  check(ToolForm::qwen_xml, cases);
+  check(ToolForm::glm_xml, {{"<tool_call> is a tag", {"<tool_call> is a tag", "", {}}},
+                            {"<tool_call></tool_call>", {"<tool_call></tool_call>", "", {}}},
+                            {"<tool_call>f</tool_call> so", {" so", "", {{"call_0", "f", "{}"}}}},
+                            {"<tool_call>f<arg_key>a</arg_key></tool_call>",
+                             {"<tool_call>f<arg_key>a</arg_key></tool_call>", "", {}}}});
+  check(ToolForm::minimax_xml,
+        {{"<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke name=\"g\">\n<para",
+          {"\n<invoke name=\"g\">\n<para", "", {{"call_0", "f", "{}"}}}}});
+}
+
 TEST(AnswerParser, StreamsArguments) {
   AnswerOptions streamed = options(ToolForm::hermes);
   streamed.stream_arguments = true;
@@ -186,7 +330,7 @@ bool is_object(const std::string& json) {
 }
 
 TEST(AnswerParser, DamagedTextsLoseNothing) {
-  const std::vector<std::pair<ToolForm, std::string>> texts = {
+  std::vector<std::pair<ToolForm, std::string>> texts = {
       {ToolForm::hermes,
        "<think>a\n</think>b <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1.5, "
        "\"\\u00e9\"]}}\n"
@@ -198,9 +342,11 @@ TEST(AnswerParser, DamagedTextsLoseNothing) {
       {ToolForm::mistral_list,
        "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {}, \"id\": \"1\"}]"},
       {ToolForm::mistral_args, "a[TOOL_CALLS]add[CALL_ID]1[ARGS]{\"a\": 1}[TOOL_CALLS]b[ARGS]{}"}};
+  for (const auto& [form, text] : tagged_texts()) texts.emplace_back(form, text);
   for (const auto& [form, text] : texts) {
     testing::Mutator mutator(7);
-    AnswerOptions held = options(form, think);
+    AnswerOptions held = tagged(form);
+    held.form.reasoning = think;
     for (int i = 0; i < 3000; ++i) {
       const std::string damaged = mutator.mutate(text).substr(0, 3000);
       std::vector<std::string_view> pieces;
@@ -248,6 +394,13 @@ TEST(AnswerForm, ReadFromTemplates) {
   EXPECT_EQ(form("<tool_call>\n{\"name\": <function-name>, \"arguments\": <args>}").tools,
             ToolForm::hermes);
   EXPECT_EQ(form("<tool_call><function=x> arguments").tools, ToolForm::none);
+  EXPECT_EQ(form("<tool_call><invoke name=x> arguments").tools, ToolForm::none);
+  EXPECT_EQ(form("<tool_call><function=x><parameter=y>").tools, ToolForm::qwen_xml);
+  EXPECT_EQ(form("<seed:tool_call><function=x><parameter=y>").tools, ToolForm::seed_xml);
+  EXPECT_EQ(form("'<tool_call>' + name + '<arg_key>'").tools, ToolForm::glm_xml);
+  EXPECT_EQ(form("<minimax:tool_call> arguments").tools, ToolForm::minimax_xml);
+  EXPECT_EQ(form("'｜DSML｜' '<' + mark + 'function_calls>'").tools, ToolForm::dsml_functions);
+  EXPECT_EQ(form("'｜DSML｜' '<' + mark + 'tool_calls>'").tools, ToolForm::dsml_tools);
   EXPECT_EQ(form("<|start_header_id|> {\"name\": function name, \"parameters\": dictionary").tools,
             ToolForm::llama);
   EXPECT_EQ(form("<|start_header_id|>[func_name1(params_name1=value)] \"parameters\": ").tools,

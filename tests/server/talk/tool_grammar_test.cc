@@ -23,11 +23,14 @@ std::shared_ptr<const Vocabulary> vocabulary() {
     for (int byte = 0; byte < 255; ++byte)
       pieces.push_back(std::string(1, static_cast<char>(byte)));
     for (const char* tag : {"<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<think>",
-                            "</think>", "<|im_start|>"}) {
+                            "</think>", "<|im_start|>", "<arg_key>", "</arg_key>", "<arg_value>",
+                            "</arg_value>", "<minimax:tool_call>"}) {
       pieces.push_back(std::string(1, added_token_mark) + tag);
     }
-    for (const char* piece : {"{\"", "name", "\": ", "\"}", "}}", "\", \"", "tool", "_call",
-                              "[TOOL", "true", "12", "\n{", "\n<", "add", "(", ", "}) {
+    for (const char* piece :
+         {"{\"",   "name",  "\": ",      "\"}",       "}}",     "\", \"",   "tool",
+          "_call", "[TOOL", "true",      "12",        "\n{",    "\n<",      "add",
+          "(",     ", ",    "function=", "parameter", "invoke", "｜DSML｜", "arg_"}) {
       pieces.emplace_back(piece);
     }
     return std::make_shared<const Vocabulary>(pieces, std::vector<TokenId>{1});
@@ -128,6 +131,78 @@ TEST(ToolGrammar, Pythonic) {
          {"[add(a=7), now()]", "[add(1)]"});
 }
 
+TEST(ToolGrammar, Tagged) {
+  const char* const add =
+      "<tool_call>\n<function=add>\n<parameter=a>\n7\n</parameter>\n</function>\n</tool_call>";
+  const char* const both =
+      "<tool_call>\n<function=add>\n<parameter=a>\n7\n</parameter>\n<parameter=b>\ny\"\n"
+      "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</"
+      "tool_call>";
+  const std::vector<const char*> broken = {
+      "<tool_call>\n<function=add>\n</function>\n</tool_call>",
+      "<tool_call>\n<function=add>\n<parameter=a>\n100\n</parameter>\n</function>\n</tool_call>",
+      "<tool_call>\n<function=sub>\n</function>\n</tool_call>",
+      "<tool_call>\n<function=now>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+      "<tool_call>\n<function=add>\n<parameter=a>\n7\n</parameter>\n<parameter=b>\n\"x\"\n"
+      "</parameter>\n</function>\n</tool_call>"};
+  expect(ToolForm::qwen_xml, true, false, {add, both}, broken);
+  expect(ToolForm::qwen_xml, true, true, {add}, {both, "", "Hi"});
+  expect(ToolForm::qwen_xml, false, false, {add, both, "", "Hi <tool>"}, broken);
+  expect(ToolForm::glm_xml, true, false,
+         {"<tool_call>add<arg_key>a</arg_key><arg_value>7</arg_value></tool_call>",
+          "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>7</arg_value>\n<arg_key>c</arg_key>\n"
+          "<arg_value>true</arg_value>\n</tool_call>\n<tool_call>now</tool_call>"},
+         {"<tool_call>add</tool_call>",
+          "<tool_call>add<arg_key>a</arg_key><arg_value>100</arg_value></tool_call>"});
+  expect(
+      ToolForm::minimax_xml, false, true,
+      {"Hi", "<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>"},
+      {"<minimax:tool_call>\n<invoke name=\"now\">\n</invoke>\n<invoke name=\"now\">\n</invoke>\n"
+       "</minimax:tool_call>"});
+  const std::string call = "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"add\">\n";
+  const std::string end = "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
+  const std::string a = "<｜DSML｜parameter name=\"a\" string=\"";
+  const std::string right = call + a + "false\">7" + end, wrong = call + a + "true\">7" + end;
+  expect(ToolForm::dsml_tools, true, false, {right.c_str()}, {wrong.c_str()});
+}
+
+// Text without quotes can be held to its type and to a list, and no further.
+TEST(ToolGrammar, TaggedSchemas) {
+  const auto calls = [](const char* property, bool takes_any = false) {
+    ToolGrammar grammar = wanted(ToolForm::qwen_xml, true, true);
+    grammar.tools = nlohmann::ordered_json::parse(
+        std::string(
+            R"([{"function": {"name": "f", "parameters": {"$defs": {"t": {"type": "string"}},
+        "properties": {"x": )") +
+        property + R"(}, "required": ["x"]}}}])");
+    grammar.takes_any_arguments = takes_any;
+    return grammar;
+  };
+  const auto takes = [&](const ToolGrammar& grammar, const std::string& value) {
+    return accepts(*constraint(grammar), "<tool_call>\n<function=f>\n<parameter=x>\n" + value +
+                                             "\n</parameter>\n</function>\n</tool_call>");
+  };
+  for (const char* property :
+       {R"({"type": "string"})", R"({"$ref": "#/$defs/t", "description": "d"})", "true", "{}",
+        R"({"anyOf": [{"type": "string"}, {"type": "null"}]})",
+        R"({"type": ["string", "integer"], "default": 1})"}) {
+    EXPECT_TRUE(takes(calls(property), "5 <b>\nor")) << property;
+    EXPECT_FALSE(takes(calls(property), "5\n</parameter>\n")) << property;
+  }
+  for (const char* property :
+       {R"({"type": "string", "maxLength": 5})", R"({"type": "string", "pattern": "a"})",
+        R"({"type": ["string", "integer"], "minimum": 1})",
+        R"({"anyOf": [{"type": "string"}, {"type": "object", "required": ["a"]}]})"}) {
+    EXPECT_THROW(tool_grammar(calls(property)), Error) << property;
+    EXPECT_TRUE(takes(calls(property, true), "anything")) << property;
+  }
+  const ToolGrammar listed = calls(R"({"enum": ["a", 5, null]})");
+  for (const char* value : {"a", "5", "null"}) EXPECT_TRUE(takes(listed, value));
+  for (const char* value : {"b", "\"a\"", "55"}) EXPECT_FALSE(takes(listed, value));
+  EXPECT_TRUE(takes(calls(R"({"type": "array", "items": {"$ref": "#/$defs/t"}})"), "[\"a\"]"));
+  EXPECT_FALSE(takes(calls(R"({"type": "array", "items": {"$ref": "#/$defs/t"}})"), "[1]"));
+}
+
 TEST(ToolGrammar, NothingToHold) {
   EXPECT_EQ(tool_grammar(wanted(ToolForm::none, true, false)), "");
   ToolGrammar without = wanted(ToolForm::hermes, true, false);
@@ -153,20 +228,23 @@ TEST(ToolGrammar, OtherSchemas) {
 
 // What the constraint lets through is what the parser reads as calls that the schemas admit.
 TEST(ToolGrammar, RandomTextsAreCalls) {
-  for (const ToolForm form : {ToolForm::hermes, ToolForm::llama, ToolForm::pythonic,
-                              ToolForm::mistral_list, ToolForm::mistral_args}) {
+  for (const ToolForm form :
+       {ToolForm::hermes, ToolForm::llama, ToolForm::pythonic, ToolForm::mistral_list,
+        ToolForm::mistral_args, ToolForm::qwen_xml, ToolForm::seed_xml, ToolForm::glm_xml,
+        ToolForm::minimax_xml, ToolForm::dsml_functions, ToolForm::dsml_tools}) {
     for (const bool is_required : {true, false}) {
       for (const bool is_single : {true, false}) {
         const ToolGrammar grammar = wanted(form, is_required, is_single);
         const auto made = constraint(grammar);
         std::vector<std::string> ended =
-            constraints_test::walk(*made, 60, 120, [](auto, const auto&) {});
+            constraints_test::walk(*made, 60, 400, [](auto, const auto&) {});
         EXPECT_GT(ended.size(), 5u);
         for (std::string& text : ended) {
           std::erase(text, added_token_mark);
           AnswerOptions options;
           options.form = grammar.form;
           options.tools = {"add", "now"};
+          options.types = server::ArgumentTypes(grammar.tools);
           const Answer answer = read(options, {text});
           options.stream_arguments = true;
           EXPECT_EQ(read(options, {text}), answer) << text;

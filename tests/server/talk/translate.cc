@@ -27,11 +27,11 @@ Json translated(const Json& record) {
   try {
     if (record["api"] == "messages") {
       out["chat"] = coppice::server::chat_request_of_messages(request);
-      out["answer"] = coppice::server::message_of_completion(record["completion"]);
+      out["answer"] = coppice::server::MessagesStream().whole(record["completion"]);
       out["events"] = events(coppice::server::MessagesStream(), record["chunks"]);
     } else {
       out["chat"] = coppice::server::chat_request_of_responses(request);
-      out["answer"] = coppice::server::response_of_completion(request, record["completion"]);
+      out["answer"] = coppice::server::ResponsesStream(request).whole(record["completion"]);
       out["events"] = events(coppice::server::ResponsesStream(request), record["chunks"]);
     }
   } catch (const coppice::server::BadRequest& error) {

@@ -86,7 +86,7 @@ TEST(Messages, WhatCannotBeDoneIsRefused) {
        {R"({"messages": [{"role": "user", "content": "Hi"}]})", "max_tokens", "required"},
        {R"({"max_tokens": 0, "messages": [{"role": "user", "content": "Hi"}]})", "max_tokens",
         "at least 1"},
-       {R"({"max_tokens": 1e3, "messages": [{"role": "user", "content": "Hi"}]})", "max_tokens",
+       {R"({"max_tokens": 1.5, "messages": [{"role": "user", "content": "Hi"}]})", "max_tokens",
         "integer"},
        {R"({"max_tokens": 1, "messages": []})", "messages", "at least one"},
        {R"({"max_tokens": 1, "mesages": []})", "mesages", "not permitted"},
@@ -158,6 +158,8 @@ TEST(Responses, WhatCannotBeDoneIsRefused) {
        {R"({"input": [{"role": "user", "content": [{"type": "input_image"}]}]})",
         "input.0.content.0", "input_image"},
        {R"({"input": "Hi", "max_output_tokens": "9"})", "max_output_tokens", "integer"},
+       {R"({"input": "Hi", "metadata": {"a": {}}})", "metadata.a", "string"},
+       {R"({"input": "Hi", "user": {}})", "user", "string"},
        {R"({"input": "Hi", "include": ["file_search_call.results"]})", "include.0", "one of"},
        {R"({"input": "Hi", "temprature": 1})", "temprature", "not permitted"}});
 }
@@ -319,11 +321,10 @@ TEST(Translations, WholeAnswersEqualStreams) {
     "usage": {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4}}})");
   MessagesStream messages_stream;
   events(messages_stream, long_answer());
-  EXPECT_EQ(server::message_of_completion(completion), messages_stream.message());
+  EXPECT_EQ(server::MessagesStream().whole(completion), messages_stream.message());
   ResponsesStream responses_stream(Json::object());
   events(responses_stream, long_answer());
-  EXPECT_EQ(server::response_of_completion(Json::object(), completion),
-            responses_stream.response());
+  EXPECT_EQ(server::ResponsesStream(Json::object()).whole(completion), responses_stream.response());
 }
 
 TEST(Translations, DamagedRequestsAreRefusedOrRead) {
