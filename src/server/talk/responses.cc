@@ -231,7 +231,7 @@ Json chat_request_of_responses(const Json& json) {
   if (request.has("metadata")) {
     const Place metadata = request.at("metadata");
     for (const auto& [name, value] : metadata.require_object().json().items()) {
-      metadata.at(name.c_str()).text();
+      if (!value.is_string()) metadata.at(name.c_str()).text();
     }
   }
   Json chat = Json::object();
