@@ -82,8 +82,10 @@ struct Bench {
   double roofline_seconds(const Model& model, std::int32_t rows) const {
     if (bandwidth <= 0.0) return 0.0;
     const double weights = layer_weights(model.config()) + head_weights(model.config());
+    const auto ranks = static_cast<double>(model.devices().size());
     return std::max(static_cast<double>(model.weight_bytes_read()) / bandwidth,
-                    2.0 * rows * weights / operations);
+                    2.0 * rows * weights / operations) /
+           ranks;
   }
 
   double queued_seconds(Device& device, const std::function<void()>& queue) {
@@ -121,9 +123,10 @@ struct Bench {
         const double queued = queued_seconds(device, [&] { work.queue(); });
         const double alone =
             products ? queued_seconds(device, [&] { products->queue(rows); }) : 0.0;
-        const double share =
-            bandwidth > 0.0 ? static_cast<double>(model.weight_bytes_read()) / queued / bandwidth
-                            : 0.0;
+        const double share = bandwidth > 0.0
+                                 ? static_cast<double>(model.weight_bytes_read()) / queued /
+                                       bandwidth / static_cast<double>(model.devices().size())
+                                 : 0.0;
         const double roofline = roofline_seconds(model, rows) / queued;
         std::printf("%6d %6d %12.1f %12.1f %14.1f %17.1f%% %17.1f%%\n", count, rows, waited * 1e6,
                     queued * 1e6, alone * 1e6, 100 * share, 100 * roofline);
@@ -385,7 +388,9 @@ int main(int argc, char** argv) try {
       "prefix", po::value(&prefix)->default_value(128), "tokens of text")(
       "max-new-tokens", po::value(&new_tokens)->default_value(128), "of generations; 0: none")(
       "kv-tokens", po::value(&load.kv_tokens)->default_value(0), "")(
-      "max-tree-size", po::value(&load.max_tree_size)->default_value(256), "")(
+      "tensor-parallel", po::value(&load.tensor_parallel)->default_value(1),
+      "GPUs that share the target")("max-tree-size",
+                                    po::value(&load.max_tree_size)->default_value(256), "")(
       "rows",
       po::value(&rows_text)->default_value("1,2,4,8,16,17,33,65,97,129,193,257,321,385,449,512"),
       "on a GPU: passes of these many rows, up to max-tree-size + 1")(

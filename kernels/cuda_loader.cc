@@ -201,6 +201,8 @@ bool has_cuda_device(std::string* why_not, bool* present) {
   }
 }
 
+int cuda_device_count() { return has_cuda_device() ? backend().module->device_count() : 0; }
+
 CudaCode cuda_code() {
   const Backend& found = module_at_hand();
   CudaCode code;

@@ -31,6 +31,7 @@ struct CudaModule {
   bool (*has_device)(std::string* why_not, bool* present);
   const char* architectures;  ///< what its kernels were compiled for, as card_code() takes them
   CardCode (*card_code)();    ///< only where has_device() says yes
+  int (*device_count)();      ///< likewise
 };
 
 /// The module's one exported name: extern "C" const CudaModule* coppice_cuda_module(). It does not

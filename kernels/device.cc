@@ -1,6 +1,7 @@
 #include "kernels/device.h"
 
 #include "base/error.h"
+#include "kernels/communicator.h"
 #include "kernels/device_sampler.h"
 
 namespace coppice {
@@ -9,6 +10,11 @@ std::unique_ptr<DeviceSampler> Device::make_sampler(const SamplerLimits&) { retu
 
 std::unique_ptr<WeightStream> Device::make_weight_stream(std::int32_t) {
   throw_failure(cat("device ", name(), ": it cannot stream weights"));
+}
+
+std::vector<std::unique_ptr<Communicator>> Device::make_communicators(
+    std::span<Device* const> devices) {
+  throw_failure(cat("device ", name(), ": ", devices.size(), " of them cannot share a model"));
 }
 
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,

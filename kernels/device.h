@@ -258,6 +258,7 @@ class Pass {
   virtual void run(const PassVariant& variant, const std::function<void()>& body) = 0;
 };
 
+class Communicator;
 class DeviceSampler;
 struct SamplerLimits;
 
@@ -348,6 +349,11 @@ class Device {
   virtual std::unique_ptr<Pass> make_pass(const PassLimits& limits) = 0;
   /// So far.
   virtual Preparations preparations() const { return {}; }
+  /// Connects ranks that share a model, one on each of these devices, this one the first of them
+  /// and all of its kind: element r is used with devices[r]. Throws Error(failure) where they
+  /// cannot be connected, naming the remedy.
+  virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<Device* const> devices);
   /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
   /// whose logits the host reads.
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
@@ -431,6 +437,7 @@ struct CpuOptions {
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options);
 
 struct CudaOptions {
+  int device = 0;  ///< its number among the visible GPUs
   /// Part of the card's memory that this device may allocate.
   double memory_fraction = 0.9;
   std::size_t memory_limit = 0;  ///< if not 0: instead, so many bytes of it
@@ -438,11 +445,13 @@ struct CudaOptions {
   bool record = true;
 };
 
-/// The first visible NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(failure) if no
-/// GPU can be used or the CUDA module (kernels/cuda_module.h) cannot, saying why.
+/// An NVIDIA GPU, with bf16 weights, activations and KV. Throws Error(failure) if it cannot be used
+/// or the CUDA module (kernels/cuda_module.h) cannot, saying why.
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
-/// Whether make_cuda_device can be expected to succeed; `why_not` receives the reason, `present`
-/// whether there is a GPU, and a module for it, at all.
+/// Whether make_cuda_device can be expected to succeed with the first visible GPU; `why_not`
+/// receives the reason, `present` whether there is a GPU, and a module for it, at all.
 bool has_cuda_device(std::string* why_not = nullptr, bool* present = nullptr);
+/// Visible GPUs; 0 where has_cuda_device() says no.
+int cuda_device_count();
 
 }  // namespace coppice

@@ -8,11 +8,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/device.h"
 #include "kernels/pass_epilogue.h"
 #include "models/config.h"
 #include "models/kv/kv_pool.h"
+#include "models/shard.h"
 
 namespace coppice {
 
@@ -37,6 +39,9 @@ struct ModelOptions {
   /// On a device that shares the host's memory: where those others lie in a file, because memory
   /// does not hold them. Empty: in memory.
   std::filesystem::path stream_folder = {};
+  /// What of the model there is. A part by itself says how much memory it takes; only together
+  /// with the others can it be run (Model::load over several devices).
+  Shard shard = {};
 };
 
 /// Rows of one forward pass over one pool: row r embeds tokens[r], is rotated by positions[r],
@@ -53,6 +58,14 @@ class Model {
   static std::unique_ptr<Model> load(const std::filesystem::path& dir, Device& device,
                                      const ModelOptions& options = {},
                                      const LoadProgress& progress = {});
+  /// The same, split over the devices, all of one kind, a rank on each; one of them has all of it.
+  /// Throws also Error(usage) for a model that cannot be split so (slice_of), and Error(failure) if
+  /// the devices cannot be connected. Passes that fail on one rank fail on all of them, and then
+  /// the model cannot be used any more.
+  static std::unique_ptr<Model> load(const std::filesystem::path& dir,
+                                     std::span<Device* const> devices,
+                                     const ModelOptions& options = {},
+                                     const LoadProgress& progress = {});
   /// Tells the device which products a model's passes will compute, so that it prepares for them
   /// while weights are read (Device::expect_products). Does nothing for a folder that load() would
   /// refuse.
@@ -61,14 +74,16 @@ class Model {
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual Device& device() const = 0;
+  virtual Device& device() const = 0;  ///< where logits are
+  /// By rank, device() the first: one unless the model is split.
+  virtual std::vector<Device*> devices() const { return {&device()}; }
   virtual const ModelOptions& options() const = 0;
   /// Positions 0 to max_positions() - 1 can be run.
   virtual std::int32_t max_positions() const { return config().context_length; }
   /// Bytes of packed weights that a pass with logits reads: all but the embedding table, of which
-  /// it gathers a row per token. A table that is also the head's counts, as the head.
+  /// it gathers a row per token. A table that is also the head's counts, as the head. Of all ranks.
   virtual std::size_t weight_bytes_read() const = 0;
-  /// Bytes of each layer's matrices, as a WeightStream moves them.
+  /// Bytes of each layer's matrices, as a WeightStream moves them; of one rank.
   virtual std::span<const std::size_t> layer_blocks() const { return {}; }
   /// Bytes that every pass copies to the device: of the layers that are not there for good.
   virtual std::size_t streamed_bytes() const { return 0; }
@@ -76,7 +91,7 @@ class Model {
   virtual std::string quantised_formats() const { return ""; }
   /// Whether some of them are in blocks of whole numbers.
   virtual bool has_integers() const { return false; }
-  /// Layout of a pool with room for at least `slots` tokens of this model.
+  /// Layout of a pool with room for at least `slots` tokens of this model, on devices().
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
 
   /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct ModelFiles {
 };
 
 /// Loads a model as Model::load() does, from files that are open in ModelOptions::rounding.
-std::unique_ptr<Model> load_opened(const ModelFiles& files, Device& device,
+std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* const> devices,
                                    const ModelOptions& options, const LoadProgress& progress);
 
 /// The tokenizer of a model that has `vocab_rows` rows of vocabulary. Null if only token ids work

@@ -16,6 +16,7 @@
 #include "kernels/narrowed.h"
 #include "kernels/weight_stream.h"
 #include "models/layer_sums.h"
+#include "models/sliced_bytes.h"
 
 namespace coppice {
 namespace {
@@ -30,10 +31,11 @@ float rounded(double value, DType dtype) {
 
 class Loader {
  public:
-  Loader(const ModelConfig& config, const StoredWeights& stored, Device& device,
-         const ModelOptions& options, const LoadProgress& progress)
+  Loader(const ModelConfig& config, const StoredWeights& stored, const ModelSlice& slice,
+         Device& device, const ModelOptions& options, const LoadProgress& progress)
       : config_(config),
         stored_(stored),
+        slice_(slice),
         device_(device),
         options_(options),
         progress_(progress),
@@ -50,7 +52,8 @@ class Loader {
     }
     weights_.norms = device_.allocate(norms * sizeof(float), "norm weights");
     const bool tied = config_.tie_word_embeddings;
-    weights_.head = linear({tied ? "model.embed_tokens" : "lm_head"}, options_.max_logit_rows);
+    weights_.head =
+        linear({{tied ? "model.embed_tokens" : "lm_head", slice_.vocab}}, options_.max_logit_rows);
     load_embedding();
     for (std::int32_t layer = 0; layer < config_.layers; ++layer) load_layer(layer);
     if (weights_.stream) weights_.stream->begin();
@@ -136,27 +139,57 @@ class Loader {
     return place;
   }
 
-  /// Those of the names, without .weight and .bias, stacked.
-  std::unique_ptr<LinearWeights> linear(const std::vector<std::string>& names,
+  /// Outputs of a product by its name, without .weight and .bias.
+  struct Outputs {
+    std::string name;
+    Slice rows;
+  };
+
+  std::unique_ptr<LinearWeights> linear(const std::vector<Outputs>& stacked,
                                         std::int32_t max_rows) {
-    std::vector<LinearPart> stacked;
+    std::vector<const Tensor*> tensors;  // each once
+    std::vector<LinearPart> parts;
     std::vector<float> bias;
-    std::int64_t in_features = 0;
-    for (const std::string& name : names) {
+    for (const auto& [name, rows] : stacked) {
       const Tensor& weight = stored_.at(name + ".weight");
-      count(weight);
-      in_features = static_cast<std::int64_t>(weight.stored->shape[1]);
-      stacked.emplace_back(bytes_of(weight), weight.format,
-                           static_cast<std::int64_t>(weight.stored->shape[0]));
+      if (tensors.empty() || tensors.back() != &weight) {
+        tensors.push_back(&weight);
+        count(weight);
+      }
+      parts.emplace_back(rows_of(bytes_of(weight), weight.format, in_features(weight), rows),
+                         weight.format, rows.count);
       if (const Tensor* const added = stored_.find(name + ".bias")) {
         const std::vector<float> values = vector(*added);
-        bias.insert(bias.end(), values.begin(), values.end());
+        const auto first = values.begin() + rows.begin;
+        bias.insert(bias.end(), first, first + rows.count);
       }
     }
-    auto packed = device_.pack_linear(stacked, in_features, bias, max_rows);
+    return pack(tensors, parts, in_features(*tensors.front()), bias, max_rows);
+  }
+
+  /// A product of which each rank has some inputs. The first rank adds the bias.
+  std::unique_ptr<LinearWeights> linear_of_inputs(const std::string& name, const Slice& columns) {
+    const Tensor& weight = stored_.at(name + ".weight");
+    count(weight);
+    const LinearPart part(columns_of(bytes_of(weight), weight.format, in_features(weight), columns),
+                          weight.format, static_cast<std::int64_t>(weight.stored->shape[0]));
+    std::vector<float> bias;
+    const Tensor* const added = stored_.find(name + ".bias");
+    if (added != nullptr && options_.shard.rank == 0) bias = vector(*added);
+    return pack({&weight}, std::span(&part, 1), columns.count, bias, options_.max_rows);
+  }
+
+  static std::int64_t in_features(const Tensor& weight) {
+    return static_cast<std::int64_t>(weight.stored->shape[1]);
+  }
+
+  std::unique_ptr<LinearWeights> pack(const std::vector<const Tensor*>& tensors,
+                                      std::span<const LinearPart> parts, std::int64_t in,
+                                      std::span<const float> bias, std::int32_t max_rows) {
+    auto packed = device_.pack_linear(parts, in, bias, max_rows);
     if (options_.check_finite && packed->has_non_finite()) {
-      for (const std::string& name : names) read_through(stored_.at(name + ".weight"));
-      const Tensor& first = stored_.at(names.front() + ".weight");
+      for (const Tensor* const tensor : tensors) read_through(*tensor);
+      const Tensor& first = *tensors.front();
       throw_failure(cat(stored_.source().file_name(first.name), ": tensor ", first.name,
                         " or one stacked on it holds values beyond the "
                         "range of ",
@@ -165,6 +198,38 @@ class Loader {
     weights_.bytes_read += packed->bytes();
     report();
     return packed;
+  }
+
+  /// Rows of q, k and v. Where they lie in one tensor, they follow each other there.
+  std::vector<Outputs> qkv_outputs(const std::string& attention) const {
+    const std::int64_t head = config_.head_dim;
+    const auto of = [&](const Slice& heads) -> Slice {
+      return {heads.begin * head, heads.count * head};
+    };
+    const Slice q = of(slice_.heads), kv = of(slice_.kv_heads);
+    if (!config_.fused_projections) {
+      return {{attention + "q_proj", q}, {attention + "k_proj", kv}, {attention + "v_proj", kv}};
+    }
+    const std::int64_t q_rows = config_.heads * head, kv_rows = config_.kv_heads * head;
+    return fused(attention + "qkv_proj",
+                 {q, {q_rows + kv.begin, kv.count}, {q_rows + kv_rows + kv.begin, kv.count}});
+  }
+  std::vector<Outputs> gate_up_outputs(const std::string& mlp) const {
+    const Slice& ffn = slice_.ffn;
+    if (!config_.fused_projections) return {{mlp + "gate_proj", ffn}, {mlp + "up_proj", ffn}};
+    return fused(mlp + "gate_up_proj", {ffn, {config_.intermediate_size + ffn.begin, ffn.count}});
+  }
+  /// Slices of one tensor, as one part where they are neighbours.
+  static std::vector<Outputs> fused(const std::string& name, const std::vector<Slice>& slices) {
+    std::vector<Outputs> outputs;
+    for (const Slice& slice : slices) {
+      if (!outputs.empty() && outputs.back().rows.end() == slice.begin) {
+        outputs.back().rows.count += slice.count;
+      } else {
+        outputs.push_back({name, slice});
+      }
+    }
+    return outputs;
   }
 
   void load_layer(std::int32_t index) {
@@ -184,15 +249,11 @@ class Loader {
     layer.ffn_norm = norm(
         prefix + (spec.output_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm"));
     if (spec.output_norms) layer.fed_norm = norm(prefix + "post_feedforward_layernorm");
-    if (config_.fused_projections) {
-      layer.qkv = linear({attention + "qkv_proj"}, rows);
-      layer.gate_up = linear({mlp + "gate_up_proj"}, rows);
-    } else {
-      layer.qkv = linear({attention + "q_proj", attention + "k_proj", attention + "v_proj"}, rows);
-      layer.gate_up = linear({mlp + "gate_proj", mlp + "up_proj"}, rows);
-    }
-    layer.output = linear({attention + "o_proj"}, rows);
-    layer.down = linear({mlp + "down_proj"}, rows);
+    layer.qkv = linear(qkv_outputs(attention), rows);
+    layer.gate_up = linear(gate_up_outputs(mlp), rows);
+    layer.output = linear_of_inputs(attention + "o_proj", {slice_.heads.begin * config_.head_dim,
+                                                           slice_.heads.count * config_.head_dim});
+    layer.down = linear_of_inputs(mlp + "down_proj", slice_.ffn);
     weights_.layer_blocks.push_back(RingStream::block_bytes(layer.products()));
     if (is_streamed(index, config_.layers, options_.resident_layers)) {
       if (!weights_.stream) {
@@ -215,7 +276,8 @@ class Loader {
       weights_.embedding_scale = rounded(std::sqrt(static_cast<double>(config_.hidden_size)),
                                          dtype_of(table.format).value_or(DType::bf16));
     }
-    if (config_.tie_word_embeddings) {
+    // Each rank embeds all tokens, but its head may be a slice.
+    if (config_.tie_word_embeddings && options_.shard.whole()) {
       weights_.embedding = weights_.head->table();
       if (weights_.embedding.is_there()) return;
     }
@@ -231,6 +293,7 @@ class Loader {
 
   const ModelConfig& config_;
   const StoredWeights& stored_;
+  const ModelSlice& slice_;
   Device& device_;
   const ModelOptions& options_;
   const LoadProgress& progress_;
@@ -253,15 +316,15 @@ std::int64_t packed_bytes(const StoredTensor& tensor, DType compute_dtype) {
 
 }  // namespace
 
-std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype) {
+std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype, int ranks) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : stored.all())
-    bytes += packed_bytes(*tensor.stored, compute_dtype);
+    bytes += packed_bytes(*tensor.stored, compute_dtype) / ranks;
   // Tied embeddings in 16 bits are kept twice: packed as the head, and as a table.
   const bool tied = stored.find("lm_head.weight") == nullptr;
   const StoredWeights::Tensor& table = stored.at("model.embed_tokens.weight");
   const bool shared = table.format == WeightFormat::f32 && compute_dtype == DType::f32;
-  if (tied && !shared && dtype_of(table.format)) {
+  if (ranks > 1 || (tied && !shared && dtype_of(table.format))) {
     bytes += packed_bytes(*table.stored, compute_dtype);
   }
   return bytes;
@@ -279,9 +342,10 @@ std::vector<std::size_t> packed_layer_bytes(const StoredWeights& stored, DType c
   return bytes;
 }
 
-ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored, Device& device,
-                          const ModelOptions& options, const LoadProgress& progress) {
-  return Loader(config, stored, device, options, progress).load();
+ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored,
+                          const ModelSlice& slice, Device& device, const ModelOptions& options,
+                          const LoadProgress& progress) {
+  return Loader(config, stored, slice, device, options, progress).load();
 }
 
 }  // namespace coppice

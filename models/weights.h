@@ -10,6 +10,7 @@
 #include "kernels/device.h"
 #include "models/config.h"
 #include "models/model.h"
+#include "models/shard.h"
 #include "models/stored_weights.h"
 
 namespace coppice {
@@ -48,17 +49,20 @@ struct ModelWeights {
   std::size_t bytes_read = 0;             ///< packed, as Model::weight_bytes_read()
 };
 
-/// Bytes that load_weights will take of a host device, roughly: computing in f32, weights keep
-/// their formats.
-std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype);
+/// Bytes that load_weights will take of a host device for each of so many ranks, roughly: computing
+/// in f32, weights keep their formats.
+std::int64_t packed_bytes(const StoredWeights& stored, DType compute_dtype, int ranks = 1);
 
 /// Likewise, of each layer.
 std::vector<std::size_t> packed_layer_bytes(const StoredWeights& stored, DType compute_dtype,
                                             std::int32_t layers);
 
-/// `stored` are those of this config. max_rows and max_logit_rows are the most rows of one product.
-/// Throws Error(failure) naming file and tensor: NaN, or a file that changed meanwhile.
-ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored, Device& device,
-                          const ModelOptions& options, const LoadProgress& progress);
+/// `stored` are those of this config, of which options.shard gets its `slice`: the sum of all
+/// ranks' output and down products is the model's, biases included. max_rows and max_logit_rows are
+/// the most rows of one product. Throws Error(failure) naming file and tensor: NaN, or a file that
+/// changed meanwhile.
+ModelWeights load_weights(const ModelConfig& config, const StoredWeights& stored,
+                          const ModelSlice& slice, Device& device, const ModelOptions& options,
+                          const LoadProgress& progress);
 
 }  // namespace coppice

@@ -161,7 +161,18 @@ struct EngineOptions {
   /// others lack memory. false: a text shares with nobody, and its KV is freed when its generate()
   /// ends.
   bool prefix_cache = true;
-  double gpu_memory_fraction = 0.9;  ///< CUDA: part of the card's memory that may be used
+  /// Devices that share the target, each with a part of every layer (tensor parallelism): 1, or
+  /// more GPUs, connected by NCCL; 0: as many of the visible ones, or of `devices`, as its shape
+  /// can be split over. Heads are to be a multiple of it, KV heads a multiple or a divisor. On the
+  /// CPU the parts share the processor, which shows what is computed and gains nothing. Logits
+  /// differ from one device's by rounding, so texts may at near-ties.
+  std::int32_t tensor_parallel = 1;
+  /// Likewise of the draft, which as a rule is faster whole, on the first of them.
+  std::int32_t draft_tensor_parallel = 1;
+  /// CUDA: numbers of the visible GPUs to use, the first for what is not split. Empty: from 0 on.
+  /// One GPU listed several times has all parts, which is slower than a whole model: for tests.
+  std::vector<std::int32_t> devices;
+  double gpu_memory_fraction = 0.9;  ///< CUDA: part of a card's memory that may be used
   std::uint64_t gpu_memory = 0;      ///< CUDA: if not 0, instead: bytes of it that may be used
   /// Layers of the target that stay on the GPU, spread evenly. The others lie in page-locked host
   /// memory and are copied to the GPU in every pass, ahead of their use; texts are the same, bit
@@ -367,6 +378,7 @@ struct Used {
   std::string kv_dtype;
   std::string target_weights, draft_weights;  ///< formats of quantised ones, "" of others
   LayerPlacement target_layers, draft_layers;
+  std::int32_t target_devices = 1, draft_devices = 1;  ///< that each is split over
 };
 
 struct Generation {

@@ -92,6 +92,9 @@ typedef struct coppice_engine_options {
   /* Hears of the loading: "target", "draft" or "costs", and how much of it is done, 0 to 1. */
   void (*progress)(void* user, const char* what, double fraction);
   void* progress_user;
+  int32_t tensor_parallel; /* 0: automatic */
+  int32_t draft_tensor_parallel;
+  const char* devices; /* numbers of GPUs, "0,1"; NULL: from 0 on */
 } coppice_engine_options;
 
 COPPICE_C_API void coppice_engine_options_init(coppice_engine_options* options, size_t size);
@@ -345,6 +348,7 @@ typedef struct coppice_used {
   uint64_t target_streamed_bytes, draft_streamed_bytes;
   const char* target_streamed_from; /* "host memory", "file", "memory", or "" */
   const char* draft_streamed_from;
+  int32_t target_devices, draft_devices; /* that each is split over */
 } coppice_used;
 
 /* One text (Generation of coppice.h). */

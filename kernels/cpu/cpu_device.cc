@@ -14,6 +14,7 @@
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/soft_cap.h"
+#include "kernels/cpu/thread_communicator.h"
 #include "kernels/cpu/weight_stream.h"
 #include "kernels/cpu/workers.h"
 #include "kernels/device.h"
@@ -105,6 +106,10 @@ class CpuDevice final : public Device {
   }
   std::unique_ptr<Pass> make_pass(const PassLimits& limits) override {
     return std::make_unique<CpuPass>(limits);
+  }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<Device* const> devices) override {
+    return cpu::make_thread_communicators(static_cast<int>(devices.size()));
   }
   void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/hopper_attention.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/card_communicator.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/linear.h"
@@ -17,6 +18,7 @@
 #include "kernels/cuda/linear/weight_stream.h"
 #include "kernels/cuda/linear/weight_upload.h"
 #include "kernels/cuda/memory_ledger.h"
+#include "kernels/cuda/nccl_communicator.h"
 #include "kernels/cuda/pass/cuda_pass.h"
 #include "kernels/cuda/pass/elementwise.h"
 #include "kernels/cuda/pass/rope_tensors.h"
@@ -45,34 +47,34 @@ struct Card {
   std::size_t total = 0;
 };
 
-Card card() {
+Card card(int device) {
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
+  check(cudaGetDeviceProperties(&properties, device), "asking for the GPU's properties");
   return {properties.name, properties.totalGlobalMem};
 }
 
-constexpr int used_device = 0;
+constexpr int first_device = 0;
 
-/// Makes the GPU current in this thread while it lives.
+/// Makes a GPU current in this thread while it lives.
 class CurrentDevice {
  public:
-  CurrentDevice() : former_(enter()) {}
-  ~CurrentDevice() { leave(former_); }
+  explicit CurrentDevice(int device) : device_(device), former_(enter(device)) {}
+  ~CurrentDevice() { leave(device_, former_); }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
-  static int enter() {
-    int former = used_device;
+  static int enter(int device) {
+    int former = device;
     check(cudaGetDevice(&former), "asking for the current GPU");
-    if (former != used_device) check(cudaSetDevice(used_device), "choosing the GPU");
+    if (former != device) check(cudaSetDevice(device), "choosing the GPU");
     return former;
   }
-  static void leave(int former) {
-    if (former != used_device) (void)cudaSetDevice(former);
+  static void leave(int device, int former) {
+    if (former != device) (void)cudaSetDevice(former);
   }
 
  private:
-  int former_;
+  const int device_, former_;
 };
 
 const CudaPass& cuda_pass(const Pass& pass) { return static_cast<const CudaPass&>(pass); }
@@ -91,7 +93,7 @@ class CudaDevice final : public Device {
   explicit CudaDevice(const CudaOptions& options, bool plans = false)
       : options_(options),
         plans_(plans),
-        card_(card()),
+        card_(card(options.device)),
         upload_(allocator(), stream_, !plans),
         transfers_(stream_),
         linear_(upload_, allocator(), true, &timing_) {
@@ -160,8 +162,8 @@ class CudaDevice final : public Device {
   std::unique_ptr<Device> memory_planner() const override {
     return std::make_unique<CudaDevice>(options_, true);
   }
-  int enter() const override { return CurrentDevice::enter(); }
-  void leave(int former) const override { CurrentDevice::leave(former); }
+  int enter() const override { return CurrentDevice::enter(options_.device); }
+  void leave(int former) const override { CurrentDevice::leave(options_.device, former); }
 
   void expect_products(std::span<const ExpectedProduct> products) override {
     if (plans_) return;
@@ -185,6 +187,23 @@ class CudaDevice final : public Device {
     };
     if (plans_) return make(std::type_identity<PlannedPass>());
     return make(std::type_identity<CudaPass>());
+  }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<Device* const> devices) override {
+    std::vector<RankPlace> places;
+    for (const Device* const device : devices) {
+      const auto& rank = static_cast<const CudaDevice&>(*device);
+      places.push_back({rank.options_.device, rank.stream_});
+    }
+    const auto here = [&](const RankPlace& place) { return place.device == options_.device; };
+    if (!std::all_of(places.begin(), places.end(), here)) return make_nccl_communicators(places);
+    if (options_.record) {
+      throw_failure("ranks of one GPU: passes that wait for each other cannot be recorded");
+    }
+    const CurrentDevice current(options_.device);
+    std::vector<cudaStream_t> streams;
+    for (const RankPlace& place : places) streams.push_back(place.stream);
+    return make_card_communicators(streams);
   }
   Preparations preparations() const override { return preparations_; }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
@@ -312,7 +331,7 @@ bool has_device(std::string* why_not, bool* present) {
     return no(
         cat("the GPU has compute capability ", major, ".", minor, "; coppice needs 8.0 or later"));
   }
-  const CurrentDevice current;
+  const CurrentDevice current(first_device);
   const cudaError_t opened = probe_device();
   if (opened != cudaSuccess && opened != cudaErrorNoKernelImageForDevice) {
     return no(cat("the GPU cannot be opened: ", cudaGetErrorString(opened)));
@@ -324,10 +343,16 @@ bool has_device(std::string* why_not, bool* present) {
   return true;
 }
 
+int device_count() {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "counting GPUs");
+  return count;
+}
+
 CardCode describe_card() {
-  const CurrentDevice current;
+  const CurrentDevice current(first_device);
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, used_device), "asking for the GPU's properties");
+  check(cudaGetDeviceProperties(&properties, first_device), "asking for the GPU's properties");
   const bool hopper = prepare_streamed_linear() > 0 && prepare_hopper_attention(128) > 0;
   return card_code(properties.name, properties.major, properties.minor, COPPICE_CUDA_ARCHITECTURES,
                    hopper);
@@ -338,7 +363,12 @@ std::unique_ptr<Device> make_device(const CudaOptions& options) {
   if (!has_device(&why_not)) {
     throw_failure(cat("--device cuda: ", why_not, "; use --device cpu"));
   }
-  const CurrentDevice current;
+  const int count = device_count();
+  if (options.device < 0 || options.device >= count) {
+    throw_usage(cat("--devices ", options.device, ": ", count, count == 1 ? " GPU is" : " GPUs are",
+                    " visible; use 0 to ", count - 1));
+  }
+  const CurrentDevice current(options.device);
   return std::make_unique<CudaDevice>(options);
 }
 

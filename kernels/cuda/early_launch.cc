@@ -4,7 +4,7 @@
 
 namespace coppice::cuda {
 
-// One device per process (has_cuda_device()): what is asked once holds.
+// GPUs that share a model are of one kind: what is asked of one of them holds.
 bool overlaps_kernels() {
   static const bool does = [] {
     int device = 0, major = 0, driver = 0;

@@ -1,6 +1,7 @@
 #include "models/kv/kv_pool.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "base/error.h"
@@ -42,15 +43,28 @@ std::size_t bytes_of(const KvLayout& layout, DType dtype) {
 }  // namespace
 
 KvPool::KvPool(Device& device, const KvLayout& layout)
-    : layout_(checked(layout)),
-      keys_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, keys")),
-      values_(device.reserve(bytes_of(layout, device.kv_dtype()), "KV pool, values")),
-      taken_((static_cast<std::size_t>(layout.slots()) + 63) / 64),
-      taken_of_(static_cast<std::size_t>(layout.pages)),
+    : KvPool(std::array<Device*, 1>{&device}, layout) {}
+
+KvPool::KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank)
+    : layout_(checked(of_a_rank)),
+      taken_((static_cast<std::size_t>(layout_.slots()) + 63) / 64),
+      taken_of_(static_cast<std::size_t>(layout_.pages)),
       highest_(taken_.size() - 1),
-      free_(layout.slots()) {
+      free_(layout_.slots()) {
+  for (Device* const device : devices) {
+    const DeviceScope scope(*device);
+    const std::size_t bytes = bytes_of(layout_, device->kv_dtype());
+    memory_.push_back(
+        {device->reserve(bytes, "KV pool, keys"), device->reserve(bytes, "KV pool, values")});
+  }
   // Slots past the end count as taken for ever.
-  if (const int used = layout.slots() % 64; used != 0) taken_.back() = ~std::uint64_t{0} << used;
+  if (const int used = layout_.slots() % 64; used != 0) taken_.back() = ~std::uint64_t{0} << used;
+}
+
+std::size_t KvPool::bytes() const {
+  std::size_t bytes = 0;
+  for (const Memory& memory : memory_) bytes += memory.keys.bytes() + memory.values.bytes();
+  return bytes;
 }
 
 std::int32_t KvPool::free_slots() const {

@@ -21,11 +21,16 @@ namespace coppice {
 class KvPool {
  public:
   KvPool(Device& device, const KvLayout& layout);
+  /// Of a model that is split over devices (models/shard.h): a slot is the same token's on each.
+  KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank);
 
+  /// Of one rank's memory.
   const KvLayout& layout() const { return layout_; }
-  void* keys() const { return keys_.data(); }
-  void* values() const { return values_.data(); }
-  std::size_t bytes() const { return keys_.bytes() + values_.bytes(); }
+  void* keys(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].keys.data(); }
+  void* values(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].values.data(); }
+  int ranks() const { return static_cast<int>(memory_.size()); }
+  /// Of all ranks.
+  std::size_t bytes() const;
 
   std::int32_t free_slots() const;
   /// Takes slots.size() slots, the lowest free ones; false, taking none, when fewer are free.
@@ -40,8 +45,11 @@ class KvPool {
 
  private:
   KvLayout layout_;
-  DeviceBuffer keys_, values_;
-  mutable std::mutex mutex_;  ///< of what follows
+  struct Memory {
+    DeviceBuffer keys, values;
+  };
+  std::vector<Memory> memory_;  ///< by rank
+  mutable std::mutex mutex_;    ///< of what follows
   static constexpr std::int32_t no_page = -1;
   std::int32_t free_page();
   KvSlot highest_free();

@@ -32,6 +32,9 @@ class EngineOptions(TypedDict, total=False):
     gpu_memory_fraction: float
     gpu_memory: int
     host_memory: int
+    tensor_parallel: int
+    draft_tensor_parallel: int
+    devices: str
     progress: Callable[[str, float], object]
 
 

@@ -117,6 +117,8 @@ class Used:
     draft_weights: str
     target_layers: LayerPlacement
     draft_layers: LayerPlacement
+    target_devices: int  #: that the target is split over
+    draft_devices: int  #: likewise of the draft
 
 
 @dataclass(frozen=True)

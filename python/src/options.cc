@@ -89,6 +89,9 @@ const Member<E> engine_members[] = {
     {"gpu_memory_fraction", &E::gpu_memory_fraction},
     {"gpu_memory", &E::gpu_memory},
     {"host_memory", &E::host_memory},
+    {"tensor_parallel", &E::tensor_parallel},
+    {"draft_tensor_parallel", &E::draft_tensor_parallel},
+    {"devices", &E::devices},
 };
 
 using G = coppice_generate_options;

@@ -78,6 +78,8 @@ nb::dict dict_of(const coppice_used& of) {
                                     of.target_streamed_bytes, of.target_streamed_from);
   dict["draft_layers"] = layers_of(of.draft_layers, of.draft_layers_resident,
                                    of.draft_streamed_bytes, of.draft_streamed_from);
+  dict["target_devices"] = of.target_devices;
+  dict["draft_devices"] = of.draft_devices;
   return dict;
 }
 

@@ -1,5 +1,7 @@
 #include "c/options.h"
 
+#include <charconv>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,21 @@ Speculation speculation_of(const coppice_generate_options& given) {
   return coppice::speculation_of(policy);
 }
 
+std::vector<std::int32_t> device_list(const std::string& text) {
+  std::vector<std::int32_t> numbers;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    const char* const end = item.data() + item.size();
+    std::int32_t number = -1;
+    const auto [read, error] = std::from_chars(item.data(), end, number);
+    if (error != std::errc() || read != end || number < 0) {
+      throw_usage(cat("devices ", quote(text), ": list numbers of GPUs, such as \"0,1\""));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 bool read_flag(const char* option, std::int32_t flag) {
@@ -81,6 +98,8 @@ coppice_engine_options usual() noexcept {
   options.gpu_memory_fraction = usual.gpu_memory_fraction;
   options.gpu_memory = usual.gpu_memory;
   options.host_memory = usual.host_memory;
+  options.tensor_parallel = usual.tensor_parallel;
+  options.draft_tensor_parallel = usual.draft_tensor_parallel;
   return options;
 }
 
@@ -141,6 +160,9 @@ EngineOptions options_of(const coppice_engine_options* options) {
   own.gpu_memory_fraction = given.gpu_memory_fraction;
   own.gpu_memory = given.gpu_memory;
   own.host_memory = given.host_memory;
+  own.tensor_parallel = given.tensor_parallel;
+  own.draft_tensor_parallel = given.draft_tensor_parallel;
+  own.devices = device_list(text_of(given.devices));
   if (given.progress != nullptr) {
     own.progress = [hear = given.progress, user = given.progress_user](const LoadEvent& event) {
       hear(user, event.what, event.fraction);

@@ -61,7 +61,9 @@ coppice_used view_of(const Used& of) {
           .target_streamed_bytes = of.target_layers.streamed_bytes,
           .draft_streamed_bytes = of.draft_layers.streamed_bytes,
           .target_streamed_from = of.target_layers.streamed_from.c_str(),
-          .draft_streamed_from = of.draft_layers.streamed_from.c_str()};
+          .draft_streamed_from = of.draft_layers.streamed_from.c_str(),
+          .target_devices = of.target_devices,
+          .draft_devices = of.draft_devices};
 }
 
 }  // namespace

@@ -57,12 +57,26 @@ std::string text_of(const po::variable_value& value) {
 
 /// Fingerprints the models and all options but those that change no text.
 Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions& engine) {
-  const std::vector<std::string> no_matter = {
-      "batch",       "cost-table", "draft",         "draft-gpu-layers",
-      "format",      "gpu-layers", "gpu-memory",    "gpu-memory-fraction",
-      "host-memory", "kv-tokens",  "no-cost-cache", "output",
-      "parallel",    "progress",   "stats",         "stream",
-      "target",      "threads"};
+  const std::vector<std::string> no_matter = {"batch",
+                                              "cost-table",
+                                              "devices",
+                                              "draft",
+                                              "draft-gpu-layers",
+                                              "format",
+                                              "gpu-layers",
+                                              "gpu-memory",
+                                              "gpu-memory-fraction",
+                                              "host-memory",
+                                              "kv-tokens",
+                                              "no-cost-cache",
+                                              "output",
+                                              "parallel",
+                                              "progress",
+                                              "stats",
+                                              "stream",
+                                              "target",
+                                              "threads",
+                                              "draft-tensor-parallel"};
   Fingerprint print;
   for (const auto& [name, value] : values) {
     if (std::find(no_matter.begin(), no_matter.end(), name) != no_matter.end()) continue;

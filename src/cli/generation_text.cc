@@ -117,6 +117,8 @@ nlohmann::ordered_json to_json(Engine& engine, const Generation& generation, boo
   if (!used.draft_weights.empty()) json["draft_weights"] = used.draft_weights;
   if (used.target_layers.streamed_bytes > 0) json["target_layers"] = to_json(used.target_layers);
   if (used.draft_layers.streamed_bytes > 0) json["draft_layers"] = to_json(used.draft_layers);
+  if (used.target_devices > 1) json["target_devices"] = used.target_devices;
+  if (used.draft_devices > 1) json["draft_devices"] = used.draft_devices;
   json["version"] = version();
   return json;
 }
@@ -216,6 +218,12 @@ std::string to_table(const Generation& generation) {
   }
   if (const std::string layers = describe(used.draft_layers); !layers.empty()) {
     text += table_line("draft", layers);
+  }
+  if (used.target_devices > 1) {
+    text += table_line("target", cat("split over ", used.target_devices, " devices"));
+  }
+  if (used.draft_devices > 1) {
+    text += table_line("draft", cat("split over ", used.draft_devices, " devices"));
   }
   return text + table_line("as used", as_used(used));
 }

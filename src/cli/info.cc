@@ -56,6 +56,12 @@ po::options_description machine_options() {
       "layers of the target that stay on the card; the others lie in host memory")(
       "draft-gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
       "the same of the draft; auto: all")(
+      "tensor-parallel", po::value<std::string>()->default_value("1")->value_name("N|auto"),
+      "GPUs that share the target")("draft-tensor-parallel",
+                                    po::value<std::int32_t>()->default_value(1)->value_name("N"),
+                                    "GPUs that share the draft")(
+      "devices", po::value<std::string>()->value_name("LIST"),
+      "numbers of the GPUs to use, such as 0,1; if not given, from 0 on")(
       "host-memory", po::value<std::string>()->value_name("SIZE"),
       "host memory that the other layers may take; if not given, what is free")(
       "tree-size", po::value<std::int32_t>()->default_value(64)->value_name("N"), "largest tree")(
@@ -120,6 +126,15 @@ std::string describe(const HostMemory& memory) {
   throw_failure(cat("draft ", quote(options.draft.string()), " ", problem));
 }
 
+// Throws Error(usage) for devices that are not there.
+MemoryPlan plan_cards(EngineOptions options, Device& first) {
+  const PairFiles files(options);
+  settle_ranks(options, files, first);
+  const auto further = make_further_devices(options, first);
+  const std::vector<Device*> devices = devices_by_rank(first, further);
+  return plan_memory(options, files, devices);
+}
+
 int print_object(const EngineOptions& options) {
   nlohmann::ordered_json json;
   if (options.target.empty()) {
@@ -139,9 +154,8 @@ int print_object(const EngineOptions& options) {
   }
   if (runs && problem.empty()) {
     try {
-      json["memory"] = device->shares_host_memory()
-                           ? to_json(plan_host_memory(options, *device))
-                           : to_json(plan_memory(options, PairFiles(options), *device));
+      json["memory"] = device->shares_host_memory() ? to_json(plan_host_memory(options, *device))
+                                                    : to_json(plan_cards(options, *device));
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::usage) throw;
       shortage = error.what();
@@ -229,9 +243,8 @@ int info(const std::vector<std::string>& arguments) {
           line("--cpu-dtype bf16", describe_cpu_bf16());
   write_out(text);  // whatever the plan says
   if (!problem.empty()) refuse_pair(options, problem);
-  write_out(device->shares_host_memory()
-                ? describe(plan_host_memory(options, *device))
-                : describe(plan_memory(options, PairFiles(options), *device)));
+  write_out(device->shares_host_memory() ? describe(plan_host_memory(options, *device))
+                                         : describe(plan_cards(options, *device)));
   return 0;
 }
 

@@ -201,6 +201,8 @@ Json to_json(const MemoryPlan& plan) {
                {"kv_tokens", plan.kv.target},  {"draft_kv_tokens", plan.kv.draft},
                {"sequences", plan.sequences},  {"batch_rows", plan.batch_rows}};
   json["target_layers"] = to_json(plan.target_layers);
+  if (plan.ranks > 1) json["target_devices"] = plan.ranks;
+  if (plan.draft_ranks > 1) json["draft_devices"] = plan.draft_ranks;
   if (plan.draft_layers.layers > 0) json["draft_layers"] = to_json(plan.draft_layers);
   return json;
 }

@@ -61,6 +61,12 @@ std::int32_t layers_in(const std::string& option, const std::string& text) {
   return number_in<std::int32_t>(option, text, 0, all, ", auto or all");
 }
 
+std::int32_t ranks_in(const std::string& option, const std::string& text) {
+  if (in_small_letters(text) == "auto") return 0;
+  return number_in<std::int32_t>(option, text, 1, std::numeric_limits<std::int32_t>::max(),
+                                 " or auto");
+}
+
 void refuse_value(const std::string& where, const std::string& text,
                   const std::vector<std::string>& words) {
   const bool two = words.size() == 2;

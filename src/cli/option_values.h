@@ -47,6 +47,9 @@ std::uint64_t bytes_in(const std::string& option, const std::string& text);
 /// Layers that stay on a GPU: a number, "auto" (-1), or "all", which is more than any model has.
 std::int32_t layers_in(const std::string& option, const std::string& text);
 
+/// Devices that share a model: a number, or "auto" (0).
+std::int32_t ranks_in(const std::string& option, const std::string& text);
+
 /// A list of whole numbers from `least`.
 template <typename Number>
 std::vector<Number> numbers_in(const std::string& option, const std::string& list, Number least) {

@@ -98,9 +98,9 @@ po::options_description model_options() {
                   po::value<std::string>()->default_value("auto")->value_name(any_of(all_devices)),
                   "auto: a GPU if there is one; info says")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-      "part of a GPU's memory that may be used")("gpu-memory",
-                                                 po::value<std::string>()->value_name("SIZE"),
-                                                 "instead: so much of it, such as 24GiB")(
+      "part of a GPU's memory that may be used; of each if there are several")(
+      "gpu-memory", po::value<std::string>()->value_name("SIZE"),
+      "instead: so much of it, such as 24GiB")(
       "gpu-layers", po::value<std::string>()->default_value("auto")->value_name("N|auto|all"),
       "layers of the target that stay on a GPU; the others lie in host memory and are copied to it "
       "in every pass. auto: as many as fit beside the draft and one text's KV")(
@@ -109,6 +109,13 @@ po::options_description model_options() {
       "host-memory", po::value<std::string>()->value_name("SIZE"),
       "host memory that the other layers may take; if not given, what is free. On the CPU: memory "
       "of all weights; layers of the target beyond it are read from a file in every pass")(
+      "tensor-parallel", po::value<std::string>()->default_value("1")->value_name("N|auto"),
+      "GPUs that share the target, each with a part of every layer (NCCL connects them); auto: as "
+      "many as its shape can be split over")(
+      "draft-tensor-parallel", po::value<std::int32_t>()->default_value(1)->value_name("N"),
+      "the same of the draft, which as a rule is faster whole, on the first of them")(
+      "devices", po::value<std::string>()->value_name("LIST"),
+      "numbers of the GPUs to use, such as 0,1; if not given, from 0 on")(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(
       "no-cost-cache",
@@ -365,6 +372,16 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
   read("host-memory", bytes_in, options.host_memory);
   read("gpu-layers", layers_in, options.gpu_layers);
   read("draft-gpu-layers", layers_in, options.draft_gpu_layers);
+  read("tensor-parallel", ranks_in, options.tensor_parallel);
+  read(
+      "devices",
+      [](const char* option, const std::string& list) {
+        return numbers_in<std::int32_t>(option, list, 0);
+      },
+      options.devices);
+  if (values.count("draft-tensor-parallel") != 0) {
+    options.draft_tensor_parallel = count_in(values, "draft-tensor-parallel", 1);
+  }
 }
 
 void tell_of_plain(const po::variables_map& values, const EngineOptions& engine) {

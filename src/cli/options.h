@@ -20,8 +20,8 @@ namespace po = boost::program_options;
 /// path.
 void read_roundings(const po::variables_map& values, EngineOptions& options);
 
-/// Reads --gpu-memory, --host-memory, --gpu-layers and --draft-gpu-layers, as far as the command
-/// has them.
+/// Reads --gpu-memory, --host-memory, --gpu-layers, --draft-gpu-layers, --tensor-parallel,
+/// --draft-tensor-parallel and --devices, as far as the command has them.
 void read_placement(const po::variables_map& values, EngineOptions& options);
 
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that

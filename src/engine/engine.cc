@@ -139,24 +139,28 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   const auto held_target = held_gguf(options.target), held_draft = held_gguf(options.draft);
   require_roundings(options);
   std::optional<PairFiles> files(options);
+  settle_ranks(options, *files, device);
+  impl->further_devices = make_further_devices(options, device);
+  const std::vector<Device*> devices = devices_by_rank(device, impl->further_devices);
   KvTokens kv;
   if (device.shares_host_memory()) {
     plan_host_layers(options, *files, device.compute_dtype(), available_memory());
     options.max_batch_rows = plan_host_rows(options, available_memory());
   } else {
-    const MemoryPlan plan = plan_memory(options, *files, device);
+    const MemoryPlan plan = plan_memory(options, *files, devices);
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
     options.max_tree_size = plan.max_tree_size;
     options.gpu_layers = plan.target_layers.resident;
     options.draft_gpu_layers = plan.draft_layers.resident;
   }
-  announce_models(options, device);
-  impl->target.model = load_model(options, *files, ModelRole::target, device);
+  // Code that is loaded beside passes may hold up ranks that wait for each other.
+  if (devices.size() == 1) announce_models(options, device);
+  impl->target.model = load_model(options, *files, ModelRole::target, devices);
   const ModelConfig& config = impl->target.model->config();
   impl->tokenizer = load_model_tokenizer(options.target, config.vocab_size, impl->no_tokenizer);
   if (!options.draft.empty()) {
-    impl->draft.model = load_model(options, *files, ModelRole::draft, device);
+    impl->draft.model = load_model(options, *files, ModelRole::draft, devices);
     require_shared_vocabulary(options, impl->tokenizer.get(), config.vocab_size,
                               impl->draft.model->config().vocab_size);
   }
@@ -166,11 +170,11 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     kv = plan_host_kv(options, config, impl->draft.model ? &impl->draft.model->config() : nullptr,
                       device.kv_dtype(), available_memory());
   }
-  impl->target.pool = make_pool(device, *impl->target.model, kv.target);
+  impl->target.pool = make_pool(*impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);
   impl->noise = std::make_unique<NoiseCache>(config.vocab_size, 32, options.max_sequences);
   if (impl->draft.model) {
-    impl->draft.pool = make_pool(device, *impl->draft.model, kv.draft);
+    impl->draft.pool = make_pool(*impl->draft.model, kv.draft);
     const std::int64_t draft_vocab = impl->draft.model->config().vocab_size;
     impl->draft_runner = std::make_unique<DraftRunner>(
         *impl->draft.model, *impl->draft.pool,

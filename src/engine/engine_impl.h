@@ -11,6 +11,7 @@
 #include <stop_token>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "constraints/vocabulary.h"
@@ -50,7 +51,9 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   ~Impl();
 
   EngineOptions options;
-  std::unique_ptr<Device> device;      ///< of both models
+  std::unique_ptr<Device> device;  ///< of both models
+  /// That the models are split over, if they are.
+  std::vector<std::unique_ptr<Device>> further_devices;
   LoadedModel target, draft;           ///< draft.model is null for plain decoding only
   std::unique_ptr<PrefixCache> cache;  ///< what sequences share of both models' KV
   std::unique_ptr<Tokenizer> tokenizer;

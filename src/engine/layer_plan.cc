@@ -7,12 +7,12 @@
 
 namespace coppice {
 
-LayerPlacement placement_of(const Model& model) {
+LayerPlacement placement_of(const Model& model, int ranks) {
   LayerPlacement placement;
   placement.layers = model.config().layers;
   const std::int32_t asked = model.options().resident_layers;
   placement.resident = asked < 0 ? placement.layers : std::min(asked, placement.layers);
-  placement.streamed_bytes = model.streamed_bytes();
+  placement.streamed_bytes = model.streamed_bytes() * static_cast<std::size_t>(ranks);
   if (placement.streamed_bytes > 0) {
     const bool on_host = model.device().shares_host_memory();
     placement.streamed_from = !model.options().stream_folder.empty() ? "file"

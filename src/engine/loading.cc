@@ -1,11 +1,14 @@
 #include "engine/loading.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
+#include "kernels/cpu/workers.h"
 #include "models/kv/pass_layout.h"
+#include "models/model_folder.h"
 #include "models/rope_table.h"
 #include "sizing/cost_cache.h"
 
@@ -39,6 +42,12 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   }
   CpuOptions cpu;
   cpu.threads = options.threads;
+  // Ranks compute at the same time.
+  if (const int ranks = std::max(options.tensor_parallel, options.draft_tensor_parallel);
+      ranks > 1) {
+    const int all = options.threads > 0 ? options.threads : cpu::usable_threads();
+    cpu.threads = std::max(1, all / ranks);
+  }
   cpu.compute = cpu_type(options.cpu_dtype);
   cpu.integer_products = options.cpu_dtype == CpuDtype::automatic;
   cpu.kv = asked_kv_type(options.kv_dtype).value_or(DType::f32);
@@ -53,6 +62,10 @@ const std::filesystem::path& folder_of(const EngineOptions& options, ModelRole r
 std::filesystem::path layers_folder() {
   const std::filesystem::path cache = cost_cache_folder();
   return cache.empty() ? std::filesystem::temp_directory_path() : cache;
+}
+
+int ranks_of(const EngineOptions& options, ModelRole role) {
+  return role == ModelRole::target ? options.tensor_parallel : options.draft_tensor_parallel;
 }
 
 ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Device& device) {
@@ -76,6 +89,50 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
                                            std::int64_t{limits.max_positions} + limits.max_rows));
   }
   return limits;
+}
+
+/// Ranks that a model may be split over.
+constexpr std::int32_t most_ranks = 64;
+
+/// Whether all ranks are on one GPU.
+bool share_one_gpu(const EngineOptions& options) {
+  const auto& devices = options.devices;
+  return devices.size() > 1 &&
+         std::count(devices.begin(), devices.end(), devices.front()) == std::ssize(devices);
+}
+
+void check_ranks(const EngineOptions& options) {
+  if (options.tensor_parallel < 0 || options.tensor_parallel > most_ranks) {
+    throw_usage(cat("tensor_parallel ", options.tensor_parallel, ": use 1 to ", most_ranks,
+                    ", or 0 for automatic"));
+  }
+  if (options.draft_tensor_parallel < 1 || options.draft_tensor_parallel > most_ranks) {
+    throw_usage(
+        cat("draft_tensor_parallel ", options.draft_tensor_parallel, ": use 1 to ", most_ranks));
+  }
+  if (share_one_gpu(options)) return;
+  for (auto device = options.devices.begin(); device != options.devices.end(); ++device) {
+    if (std::find(options.devices.begin(), device, *device) != device) {
+      throw_usage(cat("devices: GPU ", *device,
+                      " is listed twice; list each once, or one for all parts of a split model"));
+    }
+  }
+}
+
+CudaOptions cuda_options(const EngineOptions& options, int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  CudaOptions cuda;
+  cuda.device = options.devices.empty() ? rank : options.devices.at(at);
+  cuda.memory_fraction = options.gpu_memory_fraction;
+  cuda.memory_limit = options.gpu_memory;
+  if (share_one_gpu(options)) {
+    // Passes of ranks that wait for each other on one GPU cannot be recorded (make_communicators).
+    cuda.record = false;
+    const auto ranks = static_cast<std::uint64_t>(std::ssize(options.devices));
+    cuda.memory_fraction /= static_cast<double>(ranks);
+    cuda.memory_limit /= ranks;
+  }
+  return cuda;
 }
 
 void check_layers(const EngineOptions& options) {
@@ -112,15 +169,79 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
     throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
                     ": use a number above 0, up to 1"));
   }
+  check_ranks(options);
   const CpuOptions cpu = checked_cpu_options(options);
   if (options.device == DeviceKind::cuda ||
       (options.device == DeviceKind::automatic && has_cuda_device())) {
-    auto device = make_cuda_device(
-        {.memory_fraction = options.gpu_memory_fraction, .memory_limit = options.gpu_memory});
+    auto device = make_cuda_device(cuda_options(options, 0));
     require_kv_type(options.kv_dtype, *device);
     return device;
   }
+  if (!options.devices.empty()) {
+    throw_usage("devices: it names GPUs, and the CPU is used; leave it out, or use device cuda");
+  }
   return make_cpu_device(cpu);
+}
+
+std::vector<std::unique_ptr<Device>> make_further_devices(const EngineOptions& options,
+                                                          const Device& first) {
+  const int ranks = std::max(options.tensor_parallel, options.draft_tensor_parallel);
+  std::vector<std::unique_ptr<Device>> further;
+  for (int rank = 1; rank < ranks; ++rank) {
+    further.push_back(first.shares_host_memory() ? make_cpu_device(checked_cpu_options(options))
+                                                 : make_cuda_device(cuda_options(options, rank)));
+  }
+  return further;
+}
+
+std::vector<Device*> devices_by_rank(Device& first,
+                                     const std::vector<std::unique_ptr<Device>>& further) {
+  std::vector<Device*> all = {&first};
+  for (const auto& device : further) all.push_back(device.get());
+  return all;
+}
+
+void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& device) {
+  const bool on_host = device.shares_host_memory();
+  const int listed = static_cast<int>(options.devices.size());
+  const int present = on_host ? most_ranks : listed > 0 ? listed : cuda_device_count();
+  const auto require_devices = [&](const char* option, int ranks) {
+    if (ranks <= present) return;
+    throw_usage(cat(option, " ", ranks, ": ", present, present == 1 ? " GPU is" : " GPUs are",
+                    listed > 0 ? " listed (devices)" : " visible", "; use at most ", present));
+  };
+  if (options.tensor_parallel != 0) {
+    const int used = std::max(options.tensor_parallel, options.draft_tensor_parallel);
+    if (listed > used) {
+      throw_usage(cat("devices: ", listed, " GPUs are listed, and models are split over ", used,
+                      "; list as many, or use another tensor_parallel"));
+    }
+  }
+  const auto require_split = [&](ModelRole role, int ranks) {
+    const ModelFiles& files = role == ModelRole::target ? pair.target : *pair.draft;
+    (void)slice_of(files.config, borders_of(files.config, files.weights), {0, ranks});
+  };
+  if (options.tensor_parallel == 0) {
+    const auto can_split = [&](int ranks) {
+      try {
+        require_split(ModelRole::target, ranks);
+        return true;
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        return false;
+      }
+    };
+    options.tensor_parallel = on_host ? 1 : present;
+    while (options.tensor_parallel > 1 && !can_split(options.tensor_parallel)) {
+      --options.tensor_parallel;
+    }
+  }
+  require_devices("tensor_parallel", options.tensor_parallel);
+  require_devices("draft_tensor_parallel", options.draft_tensor_parallel);
+  if (options.tensor_parallel > 1) require_split(ModelRole::target, options.tensor_parallel);
+  if (options.draft_tensor_parallel > 1 && !options.draft.empty()) {
+    require_split(ModelRole::draft, options.draft_tensor_parallel);
+  }
 }
 
 void check_capacities(const EngineOptions& options) {
@@ -187,13 +308,22 @@ PairFiles::PairFiles(const EngineOptions& options)
 }
 
 std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
-                                  ModelRole role, Device& device) {
+                                  ModelRole role, std::span<Device* const> devices) {
   const bool is_target = role == ModelRole::target;
-  return load_opened(is_target ? files.target : *files.draft, device,
-                     limits_of(options, role, device), [&](double fraction) {
+  const auto ranks = static_cast<std::size_t>(ranks_of(options, role));
+  return load_opened(is_target ? files.target : *files.draft, devices.first(ranks),
+                     limits_of(options, role, *devices.front()), [&](double fraction) {
                        if (!options.progress) return;
                        options.progress({is_target ? "target" : "draft", fraction});
                      });
+}
+
+std::unique_ptr<Model> plan_model(const EngineOptions& options, const PairFiles& files,
+                                  ModelRole role, Device& planner) {
+  ModelOptions limits = limits_of(options, role, planner);
+  limits.shard.ranks = ranks_of(options, role);
+  return load_opened(role == ModelRole::target ? files.target : *files.draft,
+                     std::array<Device*, 1>{&planner}, limits, {});
 }
 
 std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options) {
@@ -238,8 +368,8 @@ std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& op
                            batch_rows(options));
 }
 
-std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens) {
-  return std::make_unique<KvPool>(device, model.kv_layout(kv_tokens, kv_page_size));
+std::unique_ptr<KvPool> make_pool(const Model& model, std::int32_t kv_tokens) {
+  return std::make_unique<KvPool>(model.devices(), model.kv_layout(kv_tokens, kv_page_size));
 }
 
 std::unique_ptr<DeviceSampler> make_sampler(Device& device, const Model& target, const Model* draft,

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "coppice.h"
 #include "kernels/device.h"
@@ -19,8 +21,29 @@ inline constexpr std::int32_t kv_page_size = 16;
 /// Most that max_sequences may be.
 inline constexpr std::int32_t most_sequences = 1024;
 
-/// The device that the options ask for. Throws Error(usage) for a missing one.
+/// The files of the options' models, open for planning and for loading. Throws as ModelFiles.
+struct PairFiles {
+  explicit PairFiles(const EngineOptions& options);
+  const ModelFiles target;
+  std::optional<const ModelFiles> draft;
+};
+
+/// The device that the options ask for, the first if there are several. Throws Error(usage) for a
+/// missing one.
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
+/// The others of those that models are split over, `first` being what make_engine_device() made.
+/// Throws likewise.
+std::vector<std::unique_ptr<Device>> make_further_devices(const EngineOptions& options,
+                                                          const Device& first);
+
+/// By rank.
+std::vector<Device*> devices_by_rank(Device& first,
+                                     const std::vector<std::unique_ptr<Device>>& further);
+
+/// Settles tensor_parallel where it is automatic: on the CPU 1, else as many of the GPUs as the
+/// target can be split over. Throws Error(usage) for a number that there are no GPUs for, or that a
+/// model cannot be split by.
+void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& device);
 
 /// Throws Error(usage) for sizes and counts out of range.
 void check_capacities(const EngineOptions& options);
@@ -33,20 +56,16 @@ enum class ModelRole { target, draft };
 /// What its matrices are rounded to; nullopt: kept.
 std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole role);
 
-/// The files of the options' models, open for planning and for loading. Throws as ModelFiles.
-struct PairFiles {
-  explicit PairFiles(const EngineOptions& options);
-  const ModelFiles target;
-  std::optional<const ModelFiles> draft;
-};
-
 /// Tells the device what load_model() is going to load (Model::announce). Throws as it does, if a
 /// config cannot be read.
 void announce_models(const EngineOptions& options, Device& device);
 /// The options' target or draft, with room for passes of batch_rows(options) that all sequences
-/// share.
+/// share; over as many of the devices as it is to be split over.
 std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
-                                  ModelRole role, Device& device);
+                                  ModelRole role, std::span<Device* const> devices);
+/// The first rank's part of it, on a device that plans.
+std::unique_ptr<Model> plan_model(const EngineOptions& options, const PairFiles& files,
+                                  ModelRole role, Device& planner);
 
 /// KV slots that the options ask for, or by default as many as max_sequences of up to 2048
 /// tokens and their trees take; at least one_sequence_kv_tokens().
@@ -56,7 +75,7 @@ std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& op
 /// one context, of at most 8192 tokens, and a tree else.
 std::int32_t one_sequence_kv_tokens(const ModelConfig& config, const EngineOptions& options,
                                     DType kv_dtype);
-std::unique_ptr<KvPool> make_pool(Device& device, const Model& model, std::int32_t kv_tokens);
+std::unique_ptr<KvPool> make_pool(const Model& model, std::int32_t kv_tokens);
 
 /// Bytes of one token's keys and values in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);

@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -20,6 +21,8 @@ namespace {
 /// Free memory that is left for code that libraries load at first use, for recorded passes, and for
 /// rounding of allocations.
 constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
+/// And for what connects a card to others.
+constexpr std::size_t connection_bytes = std::size_t{512} << 20;
 
 std::size_t sum(const std::vector<MemoryUse>& uses) {
   std::size_t bytes = 0;
@@ -27,15 +30,18 @@ std::size_t sum(const std::vector<MemoryUse>& uses) {
   return bytes;
 }
 
-std::size_t pool_bytes(const ModelConfig& config, DType dtype, std::int64_t tokens) {
+// Of each rank.
+std::size_t pool_bytes(const ModelConfig& config, DType dtype, std::int64_t tokens, int ranks) {
   const std::int64_t pages = (tokens + kv_page_size - 1) / kv_page_size;
-  return static_cast<std::size_t>(pages * kv_page_size * kv_bytes_per_token(config, dtype));
+  const std::int64_t of_token =
+      kv_bytes_per_token(config, dtype) / config.kv_heads * kv_heads_of_rank(config, ranks);
+  return static_cast<std::size_t>(pages * kv_page_size * of_token);
 }
 
 std::size_t pools_bytes(const ModelConfig& target, const ModelConfig* draft, DType dtype,
-                        const KvTokens& kv) {
-  return pool_bytes(target, dtype, kv.target) +
-         (draft == nullptr ? 0 : pool_bytes(*draft, dtype, kv.draft));
+                        const KvTokens& kv, int ranks = 1, int draft_ranks = 1) {
+  return pool_bytes(target, dtype, kv.target, ranks) +
+         (draft == nullptr ? 0 : pool_bytes(*draft, dtype, kv.draft, draft_ranks));
 }
 
 KvTokens one_sequence_kv(const EngineOptions& options, const ModelConfig& target,
@@ -80,8 +86,8 @@ KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
 struct PlannedModels {
   PlannedModels(const EngineOptions& options, const PairFiles& files, const Device& device)
       : planner(device.memory_planner()),
-        target(load_model(options, files, ModelRole::target, *planner)),
-        draft(files.draft ? load_model(options, files, ModelRole::draft, *planner) : nullptr),
+        target(plan_model(options, files, ModelRole::target, *planner)),
+        draft(files.draft ? plan_model(options, files, ModelRole::draft, *planner) : nullptr),
         sampler(make_sampler(*planner, *target, draft.get(), options)) {}
 
   const ModelConfig* draft_config() const { return draft ? &draft->config() : nullptr; }
@@ -129,15 +135,17 @@ std::string fewer_layers(const EngineOptions& options, const Model& target, std:
 
 // Throws where the host has too little memory for the layers that visit.
 void require_host_memory(const EngineOptions& options, const Model& target, const Model* draft) {
-  const std::size_t needed = target.streamed_bytes() + (draft ? draft->streamed_bytes() : 0);
+  const auto ranks = static_cast<std::size_t>(options.tensor_parallel),
+             draft_ranks = static_cast<std::size_t>(options.draft_tensor_parallel);
+  const std::size_t drafts = draft ? draft->streamed_bytes() * draft_ranks : 0;
+  const std::size_t needed = target.streamed_bytes() * ranks + drafts;
   if (needed == 0) return;
   const auto free = static_cast<std::uint64_t>(std::max<std::int64_t>(0, available_memory()));
   const std::uint64_t room =
       options.host_memory > 0 ? options.host_memory : free - std::min(free, free / 16);
   if (needed <= room) return;
-  const std::size_t drafts = needed - target.streamed_bytes();
   const std::int32_t staying =
-      least_resident(target.layer_blocks(), room - std::min<std::uint64_t>(room, drafts));
+      least_resident(target.layer_blocks(), (room - std::min<std::uint64_t>(room, drafts)) / ranks);
   const LayerPlacement now = placement_of(target);
   const std::int32_t places = target.options().stream_places;
   const std::size_t more = layer_bytes(target.layer_blocks(), staying, places) -
@@ -215,11 +223,26 @@ KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
 }
 
 MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device) {
+  return plan_memory(options, files, std::array<const Device*, 1>{&device});
+}
+
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files,
+                       std::span<const Device* const> devices) {
+  const Device& device = *devices.front();
   MemoryPlan plan;
   plan.device = device.description();
   plan.memory = device.memory();
+  plan.ranks = options.tensor_parallel;
+  plan.draft_ranks = options.draft_tensor_parallel;
+  for (const Device* const further : devices.subspan(1)) {
+    const DeviceScope current(*further);
+    const DeviceMemory memory = further->memory();
+    plan.memory.free = std::min(plan.memory.free, memory.free);
+    plan.memory.budget = std::min(plan.memory.budget, memory.budget);
+  }
   const DType dtype = device.kv_dtype();
-  const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved_bytes);
+  const std::size_t reserved = reserved_bytes + (devices.size() > 1 ? connection_bytes : 0);
+  const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved);
   const std::size_t room = std::min(plan.memory.budget, usable);
   EngineOptions silent = options;
   silent.progress = nullptr;
@@ -228,8 +251,9 @@ MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, con
   }
   std::optional<PlannedModels> models;
   const auto with_pools = [&](const KvTokens& kv) {
-    return sum(models->planner->memory_use()) +
-           pools_bytes(models->target->config(), models->draft_config(), dtype, kv);
+    return sum(models->planner->memory_use()) + pools_bytes(models->target->config(),
+                                                            models->draft_config(), dtype, kv,
+                                                            plan.ranks, plan.draft_ranks);
   };
   // Passes of fewer rows, if it is that or not even one whole context.
   EngineOptions settled = with_batch_rows(silent, [&](const EngineOptions& tried) {
@@ -273,12 +297,11 @@ MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, con
   require_host_memory(options, *models->target, models->draft.get());
   plan.batch_rows = settled.max_batch_rows;
   plan.max_tree_size = settled.max_tree_size;
-  plan.target_layers = placement_of(*models->target);
-  if (models->draft) plan.draft_layers = placement_of(*models->draft);
+  plan.target_layers = placement_of(*models->target, plan.ranks);
+  if (models->draft) plan.draft_layers = placement_of(*models->draft, plan.draft_ranks);
   Device& planner = *models->planner;
-  const auto target_pool = make_pool(planner, *models->target, plan.kv.target);
-  const auto draft_pool =
-      models->draft ? make_pool(planner, *models->draft, plan.kv.draft) : nullptr;
+  const auto target_pool = make_pool(*models->target, plan.kv.target);
+  const auto draft_pool = models->draft ? make_pool(*models->draft, plan.kv.draft) : nullptr;
   plan.uses = planner.memory_use();
   plan.bytes = sum(plan.uses);
   return plan;
@@ -290,7 +313,9 @@ std::string describe_batch(std::int32_t sequences, std::int32_t batch_rows) {
 }
 
 std::string describe(const MemoryPlan& plan) {
-  std::string text = cat("memory on ", plan.device, "\n");
+  const int ranks = std::max(plan.ranks, plan.draft_ranks);
+  std::string text = cat("memory on ", plan.device,
+                         ranks > 1 ? cat(", the first of ", ranks, " that share") : "", "\n");
   const auto line = [&](const std::string& what, std::size_t bytes) {
     char buffer[160];
     std::snprintf(buffer, sizeof(buffer), "  %-34s %10.1f MiB\n", what.c_str(),
@@ -307,6 +332,10 @@ std::string describe(const MemoryPlan& plan) {
     if (const std::string streamed = describe(layers); !streamed.empty()) {
       text += cat("  ", name, ": ", streamed, "\n");
     }
+  }
+  for (const auto& [name, split] :
+       {std::pair{"target", plan.ranks}, std::pair{"draft", plan.draft_ranks}}) {
+    if (split > 1) text += cat("  ", name, ": split over ", split, " devices\n");
   }
   text += cat("  KV tokens: target ", plan.kv.target);
   if (plan.kv.draft > 0) text += cat(", draft ", plan.kv.draft);

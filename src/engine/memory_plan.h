@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct MemoryPlan {
   std::int32_t batch_rows = 0;     ///< rows that a pass of the target judges, settled
   std::int32_t max_tree_size = 0;  ///< settled
   LayerPlacement target_layers, draft_layers;
+  int ranks = 1, draft_ranks = 1;  ///< that the models are split over; `uses` are the first one's
 };
 
 /// Plans the memory of `options` on a device with memory of its own. Where kv_tokens is
@@ -38,6 +40,10 @@ struct MemoryPlan {
 /// room for one context. Throws Error(failure) with the arithmetic where the card or the host is
 /// too small or too full.
 MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device);
+/// The same of several devices that the models are split over: each must have room for what the
+/// first one, which has most, takes.
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files,
+                       std::span<const Device* const> devices);
 
 /// Settles where the layers of a target lie whose device shares the host's memory: if the weights
 /// of both models take more than host_memory, or, where that is not given, than is free, then

@@ -138,7 +138,8 @@ std::string cost_fingerprint(const Model& target, const Model& draft) {
                c.hidden_size, "x", c.intermediate_size, "/", c.heads, ":", c.kv_heads, "x",
                c.head_dim, "/", c.vocab_size,
                windowed > 0 ? cat(", ", windowed, " with windows") : "",
-               m.streamed_bytes() > 0 ? cat(", ", m.streamed_bytes(), " bytes streamed") : "");
+               m.streamed_bytes() > 0 ? cat(", ", m.streamed_bytes(), " bytes streamed") : "",
+               m.devices().size() > 1 ? cat(", over ", m.devices().size(), " devices") : "");
   };
   return cat(target.device().description(), ", ", target.device().threads(), " threads, target ",
              one(target), ", draft ", one(draft));

@@ -381,6 +381,23 @@ TEST_F(Cli, StreamedLayersAreSaid) {
   EXPECT_FALSE(json.contains("draft_layers"));
 }
 
+TEST_F(Cli, SplitTargetsAreSaid) {
+  const std::string common =
+      "generate --device cpu --prompt 'The old woman said' --max-new-tokens 12 --tree-size 6 ";
+  const Result whole = run(common + "--stats");
+  EXPECT_EQ(whole.err.find("split over"), std::string::npos) << whole.err;
+  const Result split = run(common + "--tensor-parallel 2 --stats");
+  EXPECT_EQ(split.code, 0) << split.err;
+  EXPECT_NE(split.err.find("target           split over 2 devices"), std::string::npos)
+      << split.err;
+  EXPECT_EQ(split.err.find("draft            split"), std::string::npos) << split.err;
+  EXPECT_EQ(split.out, run(common + "--tensor-parallel 2 --policy none").out);
+  const auto json = nlohmann::json::parse(
+      run(common + "--tensor-parallel 2 --draft-tensor-parallel 2 --format json").out);
+  EXPECT_EQ(json["target_devices"], 2);
+  EXPECT_EQ(json["draft_devices"], 2);
+}
+
 TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {
   const std::string common =
       "generate --prompt 'The old woman said' --max-new-tokens 24 --cpu-dtype f32 --format json ";
@@ -584,6 +601,13 @@ TEST_F(Cli, UsageErrors) {
     expect_error(cat("generate --prompt x --", option, " some"), 2, ", auto or all");
     expect_error(cat("generate --prompt x --", option, " -2"), 2, ", auto or all");
   }
+  expect_error("generate --prompt x --tensor-parallel 0", 2, " or auto");
+  expect_error("generate --prompt x --tensor-parallel two", 2, " or auto");
+  expect_error("generate --prompt x --draft-tensor-parallel 0", 2, "draft-tensor-parallel");
+  expect_error("generate --prompt x --devices 0,b", 2, "devices");
+  expect_error("generate --prompt x --device cpu --devices 0", 2, "devices: it names GPUs");
+  expect_error("generate --prompt x --device cpu --tensor-parallel 3", 2, "4 heads");
+  expect_error("generate --prompt x --device cpu --tensor-parallel 99", 2, "tensor_parallel 99");
   expect_error("generate --prompt x --device abacus", 2, "abacus");
   expect_error("generate --prompt x --cpu-dtype f8", 2, "f8");
   expect_error("generate --prompt x --kv-dtype int8", 2, "'int8'");

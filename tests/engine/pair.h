@@ -15,6 +15,14 @@
 
 namespace coppice::testing {
 
+/// As COPPICE_TEST_RANKS says: over GPUs if there are as many, else on the first one.
+inline void split_over_ranks(EngineOptions& options) {
+  options.tensor_parallel = test_ranks();
+  if (options.device == DeviceKind::cuda && cuda_device_count() < test_ranks()) {
+    options.devices.assign(static_cast<std::size_t>(test_ranks()), 0);
+  }
+}
+
 /// A random target and a draft that resembles it.
 class TinyPair {
  public:
@@ -33,6 +41,7 @@ class TinyPair {
     options.device = on_cuda() ? DeviceKind::cuda : DeviceKind::cpu;
     options.threads = 1;
     options.cpu_dtype = CpuDtype::f32;
+    split_over_ranks(options);
     return options;
   }
   const std::filesystem::path& path() const { return folder_.path(); }
@@ -86,6 +95,7 @@ inline EngineOptions shipped_options(CpuDtype dtype = CpuDtype::f32, int threads
   options.device = on_cuda() ? DeviceKind::cuda : DeviceKind::cpu;
   options.threads = threads;
   options.cpu_dtype = dtype;
+  split_over_ranks(options);
   return options;
 }
 

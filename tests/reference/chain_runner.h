@@ -20,6 +20,22 @@ struct ChainRunner {
         model(Model::load(dir, *device, options)),
         pool(*device, model->kv_layout(slots, page_size)) {}
 
+  /// Split over the devices.
+  ChainRunner(const std::filesystem::path& dir, std::vector<std::unique_ptr<Device>> on,
+              ModelOptions options, std::int32_t slots = 200, std::int32_t page_size = 4)
+      : further(std::move(on)),
+        device(std::move(further.front())),
+        model(Model::load(dir, by_rank(), options)),
+        pool(model->devices(), model->kv_layout(slots, page_size)) {}
+
+  std::vector<Device*> by_rank() const {
+    std::vector<Device*> all = {device.get()};
+    for (const auto& other : further) {
+      if (other != nullptr) all.push_back(other.get());
+    }
+    return all;
+  }
+
   /// Runs `tokens` after a prefix whose positions 0, 1, ... lie in the slots `prefix`; returns
   /// their slots. `logits` then holds the rows wanted, [rows][vocab].
   std::vector<KvSlot> chain(const std::vector<TokenId>& tokens, const std::vector<KvSlot>& prefix,
@@ -51,6 +67,7 @@ struct ChainRunner {
     returned_null = rows == nullptr;
   }
 
+  std::vector<std::unique_ptr<Device>> further;  ///< null: it has moved to `device`
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
   KvPool pool;

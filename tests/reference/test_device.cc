@@ -24,6 +24,11 @@ std::string test_device() {
   return chosen != nullptr && *chosen != '\0' ? chosen : "cpu";
 }
 
+int test_ranks() {
+  const char* chosen = std::getenv("COPPICE_TEST_RANKS");
+  return chosen != nullptr && *chosen != '\0' ? std::stoi(chosen) : 1;
+}
+
 std::unique_ptr<Device> make_test_device() {
   if (on_cuda()) return make_cuda_device({});
   return make_cpu_device({.threads = 1, .compute = DType::f32});

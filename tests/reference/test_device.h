@@ -13,6 +13,10 @@ namespace coppice::testing {
 std::string test_device();
 inline bool on_cuda() { return test_device() == "cuda"; }
 
+/// Ranks that the target is split over in engines' tests, as the environment variable
+/// COPPICE_TEST_RANKS says: the same programs then test tensor parallelism. 1 if it is not set.
+int test_ranks();
+
 /// That device; on the CPU with one thread and f32.
 std::unique_ptr<Device> make_test_device();
 

@@ -25,13 +25,19 @@ namespace {
 
 [[maybe_unused]] coppice::CardCode card_code() { return {}; }
 
+[[maybe_unused]] int device_count() { return 0; }
+
 }  // namespace
 
 #if FAKE_KIND != 3
 extern "C" __attribute__((visibility("default"))) const coppice::CudaModule* coppice_cuda_module() {
   static const coppice::CudaModule module = {
-      FAKE_KIND == other_build ? "0.0.1-other" : coppice::cuda_module_build(), make_device,
-      has_device, "80 90", card_code};
+      FAKE_KIND == other_build ? "0.0.1-other" : coppice::cuda_module_build(),
+      make_device,
+      has_device,
+      "80 90",
+      card_code,
+      device_count};
 #if FAKE_KIND == 2
   throw 1;
 #elif FAKE_KIND == 4

@@ -1,0 +1,60 @@
+// A model that is split over devices (models/shard.h).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/communicator.h"
+#include "models/graph_model.h"
+#include "models/rank_threads.h"
+
+namespace coppice {
+
+/// Runs every pass on all ranks at once: each has its slice, its device, its part of the KV memory
+/// and a thread. Logits come together on the first rank, and an epilogue is queued there. To those
+/// who use it it is a Model like any other, for one thread at a time.
+///
+/// A rank that fails takes the others out of what they wait for. The pass then throws what it was
+/// that failed, in one line, and so does every later one: the ranks' KV may differ by then.
+class ShardedModel final : public Model {
+ public:
+  /// Makes a rank's slice. Called on the rank's thread, for all ranks at once.
+  using LoadRank = std::function<std::unique_ptr<GraphModel>(const Shard& shard, Device& device,
+                                                             Communicator& communicator)>;
+
+  /// One communicator a device. Throws what load_rank throws, of the first rank that does.
+  ShardedModel(std::span<Device* const> devices,
+               std::vector<std::unique_ptr<Communicator>> communicators, const LoadRank& load_rank);
+
+  const ModelConfig& config() const override { return first().config(); }
+  Device& device() const override { return first().device(); }
+  std::vector<Device*> devices() const override { return devices_; }
+  const ModelOptions& options() const override { return first().options(); }
+  std::size_t weight_bytes_read() const override;
+  std::span<const std::size_t> layer_blocks() const override { return first().layer_blocks(); }
+  std::size_t streamed_bytes() const override;
+  std::string quantised_formats() const override { return first().quantised_formats(); }
+  bool has_integers() const override { return first().has_integers(); }
+  std::int32_t max_positions() const override { return first().max_positions(); }
+  KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const override {
+    return first().kv_layout(slots, page_size);
+  }
+  const float* forward(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue) override;
+
+ private:
+  GraphModel& first() const { return *ranks_.front(); }
+  void fail(int rank, const std::string& why);
+
+  const std::vector<Device*> devices_;
+  const std::vector<std::unique_ptr<Communicator>> communicators_;
+  std::vector<std::unique_ptr<GraphModel>> ranks_;
+  std::mutex mutex_;
+  std::string failure_;  ///< of the first rank that failed; empty: none did
+  RankThreads threads_;  ///< end first
+};
+
+}  // namespace coppice
