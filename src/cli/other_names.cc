@@ -34,6 +34,7 @@ constexpr OtherNames table[] = {
     {Meaning::same, "kv-tokens", "-c --ctx-size"},
     {Meaning::same, "gpu-layers", "-ngl --n-gpu-layers"},
     {Meaning::same, "draft-gpu-layers", "-ngld --gpu-layers-draft --n-gpu-layers-draft"},
+    {Meaning::same, "tensor-parallel", "-tp --tensor-parallel-size"},
     {Meaning::same, "json-schema", "-j -jf --json-schema-file"},
     {Meaning::same, "grammar", "--grammar-file"},
 
@@ -107,9 +108,9 @@ constexpr OtherNames table[] = {
     {Meaning::none, "", "--mlock --no-mmap", "none is needed: weights are read into memory"},
     {Meaning::none, "", "-hf -hfd --hf-repo --hf-repo-draft",
      "coppice downloads nothing; name a Hugging Face folder or GGUF file with --target"},
-    {Meaning::none, "",
-     "-sm -ts -mg -tp --split-mode --tensor-split --main-gpu --tensor-parallel-size",
-     "coppice runs on one GPU, the first that CUDA_VISIBLE_DEVICES shows"},
+    {Meaning::none, "", "-sm -ts --split-mode --tensor-split",
+     "--tensor-parallel splits a target over GPUs, in equal parts"},
+    {Meaning::none, "", "-mg --main-gpu", "--devices names the GPUs to use"},
     {Meaning::none, "",
      "--repeat-last-n --typical --mirostat "
      "--dry-multiplier --xtc-probability --top-n-sigma --dynatemp-range --samplers",
