@@ -23,8 +23,14 @@ __global__ void __launch_bounds__(threads)
   for (std::int64_t i = begin + std::int64_t{blockIdx.x} * threads + threadIdx.x; i < end;
        i += stride) {
     float total = parts.of[0][i];
-    for (int rank = 1; rank < ranks; ++rank) total += parts.of[rank][i];
-    for (int rank = 0; rank < ranks; ++rank) parts.of[rank][i] = total;
+#pragma unroll
+    for (int rank = 1; rank < most_ranks; ++rank) {
+      if (rank < ranks) total += parts.of[rank][i];
+    }
+#pragma unroll
+    for (int rank = 0; rank < most_ranks; ++rank) {
+      if (rank < ranks) parts.of[rank][i] = total;
+    }
   }
 }
 

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "c/handles.h"
@@ -59,9 +60,9 @@ Speculation speculation_of(const coppice_generate_options& given) {
   return coppice::speculation_of(policy);
 }
 
-std::vector<std::int32_t> device_list(const std::string& text) {
+std::vector<std::int32_t> device_list(std::string_view text) {
   std::vector<std::int32_t> numbers;
-  std::istringstream items(text);
+  std::istringstream items{std::string(text)};
   for (std::string item; std::getline(items, item, ',');) {
     const char* const end = item.data() + item.size();
     std::int32_t number = -1;

@@ -15,7 +15,7 @@ GenerateOptions sixteen_tokens(double temperature) {
   GenerateOptions options;
   options.max_new_tokens = 16;
   options.ignore_eos = true;
-  options.temperature = temperature;
+  options.sampling.temperature = temperature;
   options.acceptance = Acceptance::coupled;
   options.seed = 7;
   options.speculation = Dyspec{8};
