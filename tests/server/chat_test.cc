@@ -8,6 +8,7 @@
 #include "client.h"
 #include "fake_backend.h"
 #include "running_server.h"
+#include "server/talk/answer_form.h"
 
 namespace coppice::testing {
 namespace {
@@ -179,6 +180,40 @@ TEST_F(Chats, AConstraintOfToolsIsTheBackends) {
   const Reply refused = post("{" + hello + ", " + odd("true") + "}");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.json()["error"]["param"], "tools");
+}
+
+TEST_F(Chats, AFormOfCallsThatIsNotKnownServesDemandedCallsAlone) {
+  ASSERT_EQ(server::answer_form(backend_.facts_.chat_template).tools, server::ToolForm::none);
+  for (const char* const more : {"", R"(, "tool_choice": "auto")", R"(, "stream": true)"}) {
+    const Reply reply = post("{" + hello + ", " + weather + more + "}");
+    EXPECT_EQ(reply.status, 400);
+    const Json error = reply.json()["error"];
+    EXPECT_EQ(error["param"], "tools");
+    const std::string message = error["message"];
+    EXPECT_NE(message.find("not known"), std::string::npos) << message;
+    EXPECT_NE(message.find("tool_choice"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  EXPECT_EQ(post("{" + hello + ", " + weather + R"(, "tool_choice": "none"})").status, 200);
+  EXPECT_EQ(post("{\"model\": \"fake\", \"max_tokens\": 50, " + hello +
+                     R"(, "tools": [{"name": "weather", "input_schema": {"type": "object"}}]})",
+                 "/v1/messages")
+                .status,
+            400);
+  backend_.answer = R"({"name": "weather", "parameters": {"city": "Rome"}})";
+  for (const char* const choice :
+       {R"("required")", R"({"type": "function", "function": {"name": "weather"}})"}) {
+    const Json answer =
+        post("{" + hello + ", " + weather + R"(, "tool_choice": )" + choice + "}").json();
+    EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls") << choice;
+    const Json& function = answer["choices"][0]["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(function["name"], "weather");
+    EXPECT_EQ(Json::parse(function["arguments"].get<std::string>())["city"], "Rome");
+    // The backend is held to just such texts.
+    const constraints::ConstraintSource source = backend_.last_constraint();
+    EXPECT_EQ(source.kind, constraints::ConstraintSource::Kind::grammar);
+    EXPECT_NE(source.texts[0].find("parameters"), std::string::npos);
+  }
 }
 
 TEST_F(Chats, ReasoningIsCountedByItsTokens) {

@@ -64,6 +64,7 @@ std::string damaged(std::string text, std::mt19937_64& random) {
 
 TEST(ServerFuzz, DamagedBodiesAreReadOrRefused) {
   FakeBackend backend;
+  backend.facts_.chat_template += " arguments";  // so that it shows a form of calls
   const server::ApiDefaults defaults = fake_service().defaults;
   std::mt19937_64 random(1);
   int read = 0, refused = 0;
@@ -90,6 +91,7 @@ TEST(ServerFuzz, DamagedBodiesAreReadOrRefused) {
 
 TEST(ServerFuzz, DamagedRequestsLeaveTheServerWell) {
   FakeBackend backend;
+  backend.facts_.chat_template += " arguments";  // so that it shows a form of calls
   server::HttpLimits limits = small_limits();
   limits.header_seconds = limits.body_seconds = 0.05;
   RunningServer server(&backend, fake_service(), limits);

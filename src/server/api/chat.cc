@@ -329,6 +329,10 @@ AnswerOptions answer_options(const std::vector<TokenId>& prompt, const ChatTools
                              const Backend& backend) {
   AnswerOptions options;
   options.form = answer_form(backend.facts().chat_template);
+  // What must be a call needs no mark: plain JSON does where the model's own form is not known.
+  if (tools.is_required && options.form.tools == ToolForm::none) {
+    options.form.tools = ToolForm::llama;
+  }
   std::string end;
   constexpr std::size_t enough = 32;
   for (std::size_t i = prompt.size() - std::min(prompt.size(), enough); i < prompt.size(); ++i) {

@@ -82,6 +82,13 @@ ChatTools read_tools(Fields& fields, const Backend& backend) {
   }
   if (choice != nullptr && *choice == "none") return {};
   if (choice != nullptr) read_choice(*choice, tools);
+  // Calls among words would go unseen.
+  if (!tools.is_required && answer_form(backend.facts().chat_template).tools == ToolForm::none) {
+    throw ApiError(400,
+                   "tools: the form in which this model calls tools is not known; have one called "
+                   "with tool_choice \"required\" or a function's name",
+                   "tools", "unsupported_parameter");
+  }
   return tools;
 }
 
@@ -96,14 +103,6 @@ std::optional<ConstraintSource> tool_constraint(const ChatTools& tools, const An
     for (const Json& tool : tools.offered) {
       if (tool["function"]["name"] == tools.chosen) wanted.tools.push_back(tool);
     }
-  }
-  if (form.tools == ToolForm::none) {
-    if (!tools.is_required && !tools.is_strict)
-      return std::nullopt;  // no call is read from the text
-    throw ApiError(400,
-                   "tool_choice: the form in which this model calls tools is not known; use auto, "
-                   "without strict tools",
-                   "tool_choice", "unsupported_parameter");
   }
   const auto built = [&] {
     ConstraintSource source{ConstraintSource::Kind::grammar, {tool_grammar(wanted)}};

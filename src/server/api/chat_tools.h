@@ -23,12 +23,12 @@ struct ChatTools {
 };
 
 /// Reads tools, tool_choice and parallel_tool_calls. Throws ApiError, also where the chat template
-/// takes no tools.
+/// takes no tools, and where it shows no known form of calls and none is required.
 ChatTools read_tools(Fields& fields, const Backend& backend);
 
 /// The constraint that keeps a text to what they ask for; none where a text may be anything. Has
-/// the backend build it. Throws ApiError where the model's form of calls is not known, and for a
-/// strict tool's schema that constraints refuse. `in_reasoning`: the prompt ends within reasoning.
+/// the backend build it. Throws ApiError for a strict tool's schema that constraints refuse.
+/// `in_reasoning`: the prompt ends within reasoning.
 std::optional<constraints::ConstraintSource> tool_constraint(const ChatTools& tools,
                                                              const AnswerForm& form,
                                                              bool in_reasoning, Backend& backend);
