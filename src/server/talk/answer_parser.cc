@@ -6,6 +6,7 @@
 
 #include "server/talk/call_object.h"
 #include "server/talk/pythonic.h"
+#include "server/talk/words.h"
 #include "server/talk/xml_call.h"
 
 namespace coppice::server {
@@ -13,11 +14,7 @@ namespace {
 
 using Kind = AnswerDelta::Kind;
 
-constexpr std::string_view white = " \t\r\n";
 constexpr std::string_view arguments_mark = "[ARGS]", id_mark = "[CALL_ID]";
-constexpr std::size_t longest_name = 256;
-
-bool is_white(char c) { return white.find(c) != std::string_view::npos; }
 
 std::string_view mark_of(ToolForm form) {
   switch (form) {

@@ -5,6 +5,7 @@
 
 #include "server/talk/json_scanner.h"
 #include "server/talk/pythonic.h"
+#include "server/talk/words.h"
 
 namespace coppice::server {
 namespace {
@@ -102,7 +103,6 @@ unsigned ArgumentTypes::of(const std::string& tool, const std::string& argument)
 }
 
 std::string bare_value(std::string_view text, unsigned types) {
-  constexpr std::string_view white = " \t\r\n";
   const auto as_text = [&] {
     return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
   };

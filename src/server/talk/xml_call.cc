@@ -3,13 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/talk/words.h"
+
 namespace coppice::server {
 namespace {
 
-constexpr std::string_view white = " \t\r\n";
-constexpr std::size_t longest_name = 256;
-
-bool is_white(char c) { return white.find(c) != std::string_view::npos; }
 bool is_of_name(char c) { return static_cast<unsigned char>(c) > 0x20 && c != '<' && c != '>'; }
 
 constexpr XmlTags qwen{.open = "<tool_call>",

@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int most_references = 16;
+constexpr int longest_chain = 16;
 
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
@@ -23,9 +23,9 @@ bool is_remark(std::string_view name) {
                           "writeOnly", "$comment", "nullable"});
 }
 
-class Writer {
+class XmlCallWriter {
  public:
-  Writer(const XmlTags& tags, const Json& function, bool takes_any)
+  XmlCallWriter(const XmlTags& tags, const Json& function, bool takes_any)
       : tags_(tags),
         name_(function.value("name", "")),
         schema_(function.value("parameters", Json())),
@@ -150,7 +150,7 @@ class Writer {
 
   const Json& resolved(const Json& given) const {
     const Json* schema = &given;
-    for (int i = 0; i < most_references && schema->is_object() && schema->contains("$ref"); ++i) {
+    for (int i = 0; i < longest_chain && schema->is_object() && schema->contains("$ref"); ++i) {
       const Json* const other = referred(schema->at("$ref"), schema_);
       if (other == nullptr) break;
       schema = other;
@@ -189,7 +189,7 @@ std::string xml_space(const XmlTags& tags) {
 }
 
 std::string xml_call_grammar(const XmlTags& tags, const Json& function, bool takes_any_arguments) {
-  return Writer(tags, function, takes_any_arguments).call();
+  return XmlCallWriter(tags, function, takes_any_arguments).call();
 }
 
 }  // namespace coppice::server
