@@ -74,21 +74,27 @@ __device__ inline void pin(std::uint32_t (&registers)[count][4]) {
 }
 
 // A product's sums as the first operands of its instruction.
-#define COPPICE_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define COPPICE_REGISTERS_24 COPPICE_REGISTERS_16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define COPPICE_REGISTERS_12 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+#define COPPICE_REGISTERS_16 COPPICE_REGISTERS_12 ", %12, %13, %14, %15"
+#define COPPICE_REGISTERS_20 COPPICE_REGISTERS_16 ", %16, %17, %18, %19"
+#define COPPICE_REGISTERS_24 COPPICE_REGISTERS_20 ", %20, %21, %22, %23"
 #define COPPICE_REGISTERS_32 COPPICE_REGISTERS_24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define COPPICE_REGISTERS_40 COPPICE_REGISTERS_32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define COPPICE_REGISTERS_36 COPPICE_REGISTERS_32 ", %32, %33, %34, %35"
+#define COPPICE_REGISTERS_40 COPPICE_REGISTERS_36 ", %36, %37, %38, %39"
 #define COPPICE_REGISTERS_48 COPPICE_REGISTERS_40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define COPPICE_REGISTERS_64                     \
-  COPPICE_REGISTERS_48                           \
-      ", %48, %49, %50, %51, %52, %53, %54, %55" \
-      ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define COPPICE_REGISTERS_64                 \
+  COPPICE_REGISTERS_48                       \
+  ", %48, %49, %50, %51, %52, %53, %54, %55" \
+  ", %56, %57, %58, %59, %60, %61, %62, %63"
 #define COPPICE_SUMS_4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define COPPICE_SUMS_8(i) COPPICE_SUMS_4(i), COPPICE_SUMS_4(i + 4)
-#define COPPICE_SUMS_16 COPPICE_SUMS_8(0), COPPICE_SUMS_8(8)
-#define COPPICE_SUMS_24 COPPICE_SUMS_16, COPPICE_SUMS_8(16)
+#define COPPICE_SUMS_12 COPPICE_SUMS_8(0), COPPICE_SUMS_4(8)
+#define COPPICE_SUMS_16 COPPICE_SUMS_12, COPPICE_SUMS_4(12)
+#define COPPICE_SUMS_20 COPPICE_SUMS_16, COPPICE_SUMS_4(16)
+#define COPPICE_SUMS_24 COPPICE_SUMS_20, COPPICE_SUMS_4(20)
 #define COPPICE_SUMS_32 COPPICE_SUMS_24, COPPICE_SUMS_8(24)
-#define COPPICE_SUMS_40 COPPICE_SUMS_32, COPPICE_SUMS_8(32)
+#define COPPICE_SUMS_36 COPPICE_SUMS_32, COPPICE_SUMS_4(32)
+#define COPPICE_SUMS_40 COPPICE_SUMS_36, COPPICE_SUMS_4(36)
 #define COPPICE_SUMS_48 COPPICE_SUMS_40, COPPICE_SUMS_8(40)
 #define COPPICE_SUMS_64 COPPICE_SUMS_48, COPPICE_SUMS_8(48), COPPICE_SUMS_8(56)
 
@@ -142,6 +148,28 @@ __device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (
   multiply_add_half<false>(sum, a, b, add);
 }
 
+#define COPPICE_MULTIPLY_ROWS(columns, count, a0, a1, a2, a3, at_b, at_add)                \
+  __device__ inline void multiply_add_rows(float(&sum)[count], const std::uint32_t(&a)[4], \
+                                           std::uint64_t b, bool add) {                    \
+    asm volatile(                                                                          \
+        "{\n"                                                                              \
+        ".reg .pred add;\n"                                                                \
+        "setp.ne.b32 add, " at_add                                                         \
+        ", 0;\n"                                                                           \
+        "wgmma.mma_async.sync.aligned.m64n" #columns                                       \
+        "k16.f32.bf16.bf16 "                                                               \
+        "{" COPPICE_REGISTERS_##count "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " at_b         \
+                                      ", add, 1, 1, 0;\n"                                  \
+                                      "}"                                                  \
+        : COPPICE_SUMS_##count                                                             \
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))); \
+  }
+COPPICE_MULTIPLY_ROWS(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
+COPPICE_MULTIPLY_ROWS(40, 20, "%20", "%21", "%22", "%23", "%24", "%25")
+COPPICE_MULTIPLY_ROWS(48, 24, "%24", "%25", "%26", "%27", "%28", "%29")
+COPPICE_MULTIPLY_ROWS(72, 36, "%36", "%37", "%38", "%39", "%40", "%41")
+COPPICE_MULTIPLY_ROWS(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+
 /// sum += a b, by columns of b.
 __device__ inline void multiply_add_registers(float (&sum)[64], const std::uint32_t (&a)[4],
                                               std::uint64_t b, bool add) {
@@ -163,17 +191,24 @@ __device__ inline void multiply_add_registers(float (&sum)[32], const std::uint3
 }
 
 #undef COPPICE_MULTIPLY_SHARED
+#undef COPPICE_MULTIPLY_ROWS
+#undef COPPICE_REGISTERS_12
 #undef COPPICE_REGISTERS_16
+#undef COPPICE_REGISTERS_20
 #undef COPPICE_REGISTERS_24
 #undef COPPICE_REGISTERS_32
+#undef COPPICE_REGISTERS_36
 #undef COPPICE_REGISTERS_40
 #undef COPPICE_REGISTERS_48
 #undef COPPICE_REGISTERS_64
 #undef COPPICE_SUMS_4
 #undef COPPICE_SUMS_8
+#undef COPPICE_SUMS_12
 #undef COPPICE_SUMS_16
+#undef COPPICE_SUMS_20
 #undef COPPICE_SUMS_24
 #undef COPPICE_SUMS_32
+#undef COPPICE_SUMS_36
 #undef COPPICE_SUMS_40
 #undef COPPICE_SUMS_48
 #undef COPPICE_SUMS_64

@@ -24,12 +24,21 @@ using streamed::SharedState;
 using streamed::tile_outputs;
 
 inline constexpr int most_round_tiles = 16;
+/// Sums of more rows than these leave the registers, if warps multiply for themselves: the four of
+/// a warpgroup do it together then.
+inline constexpr int most_own_rows = 64;
+__host__ __device__ constexpr bool together(int row_blocks) {
+  return 8 * row_blocks > most_own_rows;
+}
+inline constexpr int group_warps = hopper::warpgroup_threads / 32;
 /// With few rows more warps, each with one tile, are faster: to unpack takes most of their time.
-/// With many, fewer warps with two tiles each read x less often.
-__host__ __device__ constexpr int warps_of(int row_blocks) { return row_blocks <= 2 ? 16 : 8; }
-/// One warp more copies.
+/// With many, fewer warps with two tiles each read x less often, as warpgroups do.
+__host__ __device__ constexpr int warps_of(int row_blocks) {
+  return row_blocks <= 2 || together(row_blocks) ? 16 : 8;
+}
+/// One warp more copies; where warpgroups multiply, they have the registers of its warpgroup.
 __host__ __device__ constexpr int threads_of(int row_blocks) {
-  return 32 * (warps_of(row_blocks) + 1);
+  return 32 * (warps_of(row_blocks) + (together(row_blocks) ? group_warps : 1));
 }
 inline constexpr int x_row_bytes = 128;  ///< of a part
 
@@ -106,7 +115,9 @@ class Kernel {
   __device__ static void multiply(const Arguments& a, std::uint8_t* memory, SharedState& state) {
     const Share share(a);
     const auto thread = static_cast<int>(threadIdx.x);
-    const int lane = thread % 32, warp = thread / 32;
+    const int lane = thread % 32;
+    // Compilers have to see that a warp's threads agree.
+    const int warp = __shfl_sync(flatten::all_lanes, thread / 32, 0);
     const int tiles_at_once = warps / a.slices;
     const int slice = warp / tiles_at_once, own = warp % tiles_at_once;
     const std::uint32_t base = hopper::shared_address(memory);
@@ -125,11 +136,18 @@ class Kernel {
           for (int k = 0; k < 4; ++k) sums[tile][block][k] = 0.0f;
         }
       }
-      const bool second = own + tiles_at_once < tiles;
+      if constexpr (together(row_blocks)) hopper::pin(flat(sums[0]));
+      [[maybe_unused]] const bool second = own + tiles_at_once < tiles;
 #pragma unroll 1
       for (std::int32_t i = 0; i < a.stage_count; ++i) {
         hopper::wait(&state.filled[at.stage], at.parity);
-        if (own < tiles) {
+        if constexpr (together(row_blocks)) {
+          const int stage = at.stage * a.stage_bytes;
+          const std::uint8_t* tile = memory + stage + a.slices * a.stage_parts * x_part_bytes +
+                                     slice * a.slice_bytes + own * a.tile_bytes;
+          multiply_stage(a, base + static_cast<std::uint32_t>(stage), tile, warp, tiles, i, lane,
+                         flat(sums[0]));
+        } else if (own < tiles) {
           const std::int32_t count = parts_of(a, slice, i);
           const int stage = at.stage * a.stage_bytes;
           const std::uint32_t x =
@@ -157,6 +175,7 @@ class Kernel {
         if (lane == 0) hopper::arrive(&state.emptied[at.stage]);
         at.advance(a.stages);
       }
+      if constexpr (together(row_blocks)) hopper::pin(flat(sums[0]));
       meet();  // stages are read
       const int slice_floats = 8 * row_blocks * stride;
 #pragma unroll
@@ -203,9 +222,13 @@ class Kernel {
   }
 
  private:
+  using Flat = float[4 * row_blocks];
+  __device__ static Flat& flat(float (&sums)[row_blocks][4]) {
+    return reinterpret_cast<Flat&>(sums);
+  }
   __device__ static void meet() { hopper::block_barrier_wait(1, consumers); }
   /// A round's sums have been read, and stages may be filled again.
-  __device__ static void end_round() { hopper::block_barrier_wait(2, threads_of(row_blocks)); }
+  __device__ static void end_round() { hopper::block_barrier_wait(2, consumers + 32); }
 
   /// Boxes are whole: what is behind a slice, or another block's, lands and is not used.
   __device__ static void copy_weights(const Arguments& a, const Share& share, std::int32_t round,
@@ -339,26 +362,41 @@ class Kernel {
     return result;
   }
 
-  /// Scales and adds E4M3 sums of half a part in f32: weights are not rounded.
-  template <int tiles>
-  __device__ static void load_numbers(const std::uint8_t* first, const std::uint8_t* second,
-                                      int side_stride, int half, int lane,
-                                      std::uint32_t (&numbers)[tiles][2][4],
-                                      float (&scales)[tiles][2]) {
+  /// A tile's weights for half a part: of each step as products take them, of E4M3 not yet scaled.
+  struct Weights {
+    std::uint32_t at[2][4];
+    float scales[2];  ///< of E4M3, of each side
+  };
+  __device__ static void load_weights(const std::uint8_t* tile, int side_stride, int half, int lane,
+                                      Weights& weights) {
 #pragma unroll
-    for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
-        const Words words = load_words(from, half, lane);
-        scales[tile][side] = reinterpret_cast<const float*>(from + layout.number_bytes())[lane / 4];
+    for (int side = 0; side < 2; ++side) {
+      const std::uint8_t* from = tile + side * side_stride;
+      const Words words = load_words(from, half, lane);
+      if constexpr (e4m3) {
+        weights.scales[side] =
+            reinterpret_cast<const float*>(from + layout.number_bytes())[lane / 4];
 #pragma unroll
         for (int step = 0; step < 2; ++step) {
-          numbers_of(words, step, numbers[tile][step][side], numbers[tile][step][side + 2]);
+          numbers_of(words, step, weights.at[step][side], weights.at[step][side + 2]);
+        }
+      } else {
+        const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
+        Factors least{};
+        if constexpr (minima) {
+          least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
+        }
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+          std::uint32_t low, high;
+          numbers_of(words, step, low, high);
+          weights.at[step][side] = weights_of(low, scales.at[step], least.at[step]);
+          weights.at[step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
         }
       }
     }
   }
+  /// Scales and adds E4M3 sums of half a part in f32: weights are not rounded.
   __device__ static void add_scaled(float (&sums)[4], const float (&scales)[2],
                                     const std::uint32_t (&numbers)[2][4],
                                     const std::uint32_t (&b)[4]) {
@@ -377,31 +415,10 @@ class Kernel {
     // Where registers are few, loads may not move up.
 #pragma unroll(row_blocks >= (e4m3 ? 6 : 8) ? 1 : 2)
     for (int half = 0; half < 2; ++half) {
-      std::uint32_t weights[tiles][2][4];  // of two steps
-      [[maybe_unused]] float scales_of[tiles][2];
-      if constexpr (e4m3) {
-        load_numbers<tiles>(first, second, side_stride, half, lane, weights, scales_of);
-      } else {
+      Weights weights[tiles];
 #pragma unroll
-        for (int tile = 0; tile < tiles; ++tile) {
-#pragma unroll
-          for (int side = 0; side < 2; ++side) {
-            const std::uint8_t* from = (tile == 0 ? first : second) + side * side_stride;
-            const Words words = load_words(from, half, lane);
-            const Factors scales = load_factors(from + layout.number_bytes(), half, lane);
-            Factors least{};
-            if constexpr (minima) {
-              least = load_factors(from + layout.number_bytes() + layout.scale_bytes(), half, lane);
-            }
-#pragma unroll
-            for (int step = 0; step < 2; ++step) {
-              std::uint32_t low, high;
-              numbers_of(words, step, low, high);
-              weights[tile][step][side] = weights_of(low, scales.at[step], least.at[step]);
-              weights[tile][step][side + 2] = weights_of(high, scales.at[step], least.at[step]);
-            }
-          }
-        }
+      for (int tile = 0; tile < tiles; ++tile) {
+        load_weights(tile == 0 ? first : second, side_stride, half, lane, weights[tile]);
       }
 #pragma unroll
       for (int block = 0; block < row_blocks; ++block) {
@@ -414,19 +431,108 @@ class Kernel {
         if constexpr (e4m3) {
 #pragma unroll
           for (int tile = 0; tile < tiles; ++tile) {
-            add_scaled(sums[from_tile + tile][block], scales_of[tile], weights[tile], b);
+            add_scaled(sums[from_tile + tile][block], weights[tile].scales, weights[tile].at, b);
           }
         } else {
 #pragma unroll
           for (int step = 0; step < 2; ++step) {
 #pragma unroll
             for (int tile = 0; tile < tiles; ++tile) {
-              multiply_add(sums[from_tile + tile][block], weights[tile][step], b[2 * step],
+              multiply_add(sums[from_tile + tile][block], weights[tile].at[step], b[2 * step],
                            b[2 * step + 1]);
             }
           }
         }
       }
+    }
+  }
+
+  // --- products of warpgroups ---
+
+  /// A stage's products of a warpgroup, whose warps have a tile each: of one slice, or, where a
+  /// slice has but two tiles, of two.
+  __device__ static void multiply_stage(const Arguments& a, std::uint32_t x,
+                                        const std::uint8_t* tile, int warp, std::int32_t tiles,
+                                        std::int32_t number, int lane, Flat& sums) {
+    const int slice_tiles = warps / a.slices;
+    const int first_warp = warp / group_warps * group_warps;
+    const int slice = first_warp / slice_tiles;
+    const bool has_tile = warp % slice_tiles < tiles;
+    x += static_cast<std::uint32_t>(slice * a.stage_parts * x_part_bytes);
+    const std::int32_t count = parts_of(a, slice, number);
+    if (slice_tiles < group_warps) {
+      const std::int32_t second_count = parts_of(a, slice + 1, number);
+      multiply_two_slices(a, x, tile, count, second_count, has_tile, warp / slice_tiles > slice,
+                          lane, sums);
+    } else if (first_warp % slice_tiles < tiles) {
+      multiply_slice(a, x, tile, count, has_tile, lane, sums);
+    }
+  }
+  __device__ static void multiply_slice(const Arguments& a, std::uint32_t x,
+                                        const std::uint8_t* tile, std::int32_t count, bool has_tile,
+                                        int lane, Flat& sums) {
+    Weights weights[2] = {};
+#pragma unroll 1
+    for (std::int32_t part = 0; part < count; ++part) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        // Half a part is unpacked while the one before is multiplied.
+        if (has_tile)
+          load_weights(tile + part * part_bytes, a.side_bytes, half, lane, weights[half]);
+        hopper::begin_products();
+        multiply_half(sums, weights[half].at, half_at(x, part, half));
+        hopper::commit_products();
+        hopper::wait_for_products<1>();
+      }
+    }
+    hopper::wait_for_products<0>();
+  }
+  /// Of two slices' products one follows the other, the other slice's weights being 0 in it.
+  __device__ static void multiply_two_slices(const Arguments& a, std::uint32_t x,
+                                             const std::uint8_t* tile, std::int32_t count,
+                                             std::int32_t second_count, bool has_tile,
+                                             bool in_second, int lane, Flat& sums) {
+    const std::int32_t own_count = !has_tile ? 0 : in_second ? second_count : count;
+#pragma unroll 1
+    for (std::int32_t part = 0; part < count; ++part) {
+      // Behind the second slice's inputs all its weights are 0, and any numbers do.
+      const std::uint32_t second_x =
+          part < second_count ? x + static_cast<std::uint32_t>(a.stage_parts * x_part_bytes) : x;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Weights weights{};
+        if (part < own_count) {
+          load_weights(tile + part * part_bytes, a.side_bytes, half, lane, weights);
+        }
+        std::uint32_t first[2][4], second[2][4];
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+#pragma unroll
+          for (int k = 0; k < 4; ++k) {
+            first[step][k] = in_second ? 0 : weights.at[step][k];
+            second[step][k] = in_second ? weights.at[step][k] : 0;
+          }
+        }
+        hopper::begin_products();
+        multiply_half(sums, first, half_at(x, part, half));
+        multiply_half(sums, second, half_at(second_x, part, half));
+        hopper::commit_products();
+        // The weights of two halves would take too many registers beside the most rows' sums.
+        hopper::wait_for_products<(row_blocks > 9 ? 0 : 1)>();
+      }
+    }
+    hopper::wait_for_products<0>();
+  }
+  __device__ static std::uint32_t half_at(std::uint32_t x, std::int32_t part, int half) {
+    return x + static_cast<std::uint32_t>(part * x_part_bytes + half * x_row_bytes / 2);
+  }
+  __device__ static void multiply_half(Flat& sums, const std::uint32_t (&weights)[2][4],
+                                       std::uint32_t x) {
+    const std::uint32_t matrix = hopper::matrix_descriptor(x, 0);
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      hopper::multiply_add_rows(sums, weights[step], hopper::moved_descriptor(matrix, 32 * step),
+                                true);
     }
   }
 };
@@ -440,8 +546,12 @@ __global__ void __launch_bounds__(threads_of(row_blocks), 1)
   __shared__ SharedState state;
   streamed::prepare_stages<32 * warps_of(row_blocks)>(arguments, state);
   if (threadIdx.x >= 32 * warps_of(row_blocks)) {
-    Own::copy(arguments, hopper::shared_address(memory), state);
+    if constexpr (together(row_blocks)) hopper::give_registers_back<24>();
+    if (threadIdx.x < 32 * (warps_of(row_blocks) + 1)) {
+      Own::copy(arguments, hopper::shared_address(memory), state);
+    }
   } else {
+    if constexpr (together(row_blocks)) hopper::take_registers<112>();
     wait_for_former_kernels();
     Own::multiply(arguments, memory, state);
   }

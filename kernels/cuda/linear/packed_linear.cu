@@ -17,14 +17,14 @@ using streamed::narrowed;
 using streamed::size;
 using Launched = void (*)(Arguments);
 
-constexpr std::int32_t most_bytes = 200 * 1024;
+constexpr std::int32_t most_bytes = 222 * 1024;
 /// Weights of a stage: few large copies are faster than many small ones.
 constexpr std::int32_t stage_weights = 64 * 1024;
 constexpr std::int32_t most_box_bytes = 256 * 8;
 
 /// Blocks of eight rows that kernels have.
 std::int32_t row_blocks_of(std::int32_t rows) {
-  for (const std::int32_t blocks : {1, 2, 4, 6}) {
+  for (const std::int32_t blocks : {1, 2, 4, 6, 8, 9}) {
     if (rows <= 8 * blocks) return blocks;
   }
   return most_packed_rows / 8;
@@ -41,8 +41,16 @@ Launched kernel_of(std::int32_t row_blocks) {
       return multiply_packed<bits, group, minima, 4>;
     case 6:
       return multiply_packed<bits, group, minima, 6>;
+    case 8:
+      return multiply_packed<bits, group, minima, 8>;
     default:
-      return multiply_packed<bits, group, minima, most_packed_rows / 8>;
+      break;
+  }
+  if constexpr (PackedLayout{bits, group, minima}.e4m3()) {
+    return nullptr;  // most_rows()
+  } else {
+    return row_blocks == 9 ? multiply_packed<bits, group, minima, 9>
+                           : multiply_packed<bits, group, minima, most_packed_rows / 8>;
   }
 }
 
@@ -55,6 +63,11 @@ Launched kernel_of(const PackedLayout& layout, std::int32_t row_blocks) {
   return layout.minima ? kernel_of<8, 32, true>(row_blocks) : kernel_of<8, 32, false>(row_blocks);
 }
 
+/// Of a launch. E4M3's sums are scaled later, for which more registers would be needed.
+std::int32_t most_rows(const PackedLayout& layout) {
+  return layout.e4m3() ? most_own_rows : most_packed_rows;
+}
+
 /// Slices follow from the tiles of a block, so that sums do not depend on rows: few tiles would
 /// leave warps without work.
 std::int32_t slices_of(std::int32_t block_tiles) {
@@ -63,7 +76,7 @@ std::int32_t slices_of(std::int32_t block_tiles) {
   return slices;
 }
 
-/// Launches some rows, at most most_packed_rows.
+/// Launches some rows, at most most_rows().
 void launch_rows(const PackedProduct& product, Ending ending, std::int64_t all_tiles, Output output,
                  cudaStream_t stream) {
   Arguments a{};
@@ -159,7 +172,7 @@ void launch(PackedProduct product, Ending ending, std::int64_t all_tiles, Output
   const std::int32_t rows = product.rows;
   const auto* x = static_cast<const __nv_bfloat16*>(product.x);
   // Equal shares, of whole blocks of eight.
-  const auto shares = ceil_div(rows, most_packed_rows);
+  const auto shares = ceil_div(rows, most_rows(product.layout));
   const std::int32_t share = narrowed(ceil_div(ceil_div(rows, shares), 8) * 8);
   for (std::int32_t row = 0; row < rows; row += share) {
     product.rows = std::min(rows - row, share);

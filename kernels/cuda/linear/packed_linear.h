@@ -4,9 +4,9 @@
 //   y[r, j] = sum_i x[r, i] W[j, i] + bias[j], x bf16
 //
 // One block per multiprocessor has an equal share of the outputs, by tiles of 16, and reads its
-// weights front to back, once for every most_packed_rows rows. The order of a sum depends on (in,
-// out) and the number of blocks alone: a row's result is the same bits among any other rows, and in
-// passes of any number of them.
+// weights front to back, once for every launch of at most most_packed_rows rows. The order of a
+// sum depends on (in, out) and the number of blocks alone: a row's result is the same bits among
+// any other rows, and in passes of any number of them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,8 +20,8 @@ namespace coppice::cuda {
 
 struct RopeTensors;
 
-/// Most rows of one launch: with more, sums take all registers.
-inline constexpr std::int32_t most_packed_rows = 64;
+/// Most rows of one launch, of E4M3 64: with more, sums take all registers.
+inline constexpr std::int32_t most_packed_rows = 96;
 
 /// Pointers aligned to 16 bytes; `rows` are all of x and of the results; `blocks` from
 /// prepare_streamed_linear().
