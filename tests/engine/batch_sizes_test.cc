@@ -92,6 +92,12 @@ std::vector<Request> with_long_prompts(Engine& engine, std::size_t count,
   return requests;
 }
 
+// Text that repeats itself would be found without a draft.
+std::vector<Request> without_lookup(std::vector<Request> requests) {
+  for (Request& request : requests) request.options.lookup = Lookup::none;
+  return requests;
+}
+
 // Token for token. A GPU sums products of other rows in another order.
 void expect_plain_tokens(Engine& engine, const std::vector<Request>& requests,
                          const std::vector<Outcome>& outcomes) {
@@ -109,7 +115,7 @@ TEST(BatchSizes, NoDraftBeginsWhereItCannotPay) {
   Engine engine = Engine::load(pair.options());
   plant_costs(engine, {{1, 1.0, 1.0}, {2, 1.2, 1.2}, {4, 2.0, 2.0}, {512, 256.0, 256.0}},
               {{1, 0.05, 0.05}, {512, 25.6, 25.6}});
-  const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
+  const std::vector<Request> requests = without_lookup(with_long_prompts(engine, 4, Dyspec{}));
   const std::vector<Outcome> outcomes = engine.generate(requests);
   for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(only(outcome).statistics.draft_passes, 0);
@@ -131,7 +137,7 @@ TEST(BatchSizes, OthersDoNotFollowAProbeWhoseDraftIsUseless) {
   load.prefix_cache = false;  // prompts are all to be computed
   Engine engine = Engine::load(load);
   plant_dear_prompts(engine);
-  const std::vector<Request> requests = with_long_prompts(engine, 4, Dyspec{});
+  const std::vector<Request> requests = without_lookup(with_long_prompts(engine, 4, Dyspec{}));
   // Steps, not passes: a first tree may be deep, where draft passes cost next to nothing.
   std::map<const SequenceState*, std::pair<int, int>> tried;  // steps, and tokens accepted
   inside(engine).observer = [&](const StepView& view) {
