@@ -1,5 +1,7 @@
 #include "server/talk/answer_form.h"
 
+#include "server/talk/words.h"
+
 namespace coppice::server {
 
 AnswerForm answer_form(std::string_view template_source) {
@@ -39,7 +41,7 @@ AnswerForm answer_form(std::string_view template_source) {
 
 bool begins_with_reasoning(const AnswerForm& form, std::string_view prompt) {
   if (form.reasoning.open.empty()) return false;
-  const std::size_t last = prompt.find_last_not_of(" \t\r\n");
+  const std::size_t last = prompt.find_last_not_of(white);
   return last != std::string_view::npos &&
          prompt.substr(0, last + 1).ends_with(form.reasoning.open);
 }

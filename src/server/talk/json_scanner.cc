@@ -3,11 +3,11 @@
 #include <string_view>
 
 #include "base/hex.h"
+#include "server/talk/words.h"
 
 namespace coppice::server {
 namespace {
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
@@ -121,7 +121,7 @@ JsonScanner::State JsonScanner::next(char c) {
     default:
       break;
   }
-  if (is_space(c)) return state_;
+  if (is_white(c)) return state_;
   switch (state_) {
     case State::value_or_end:
       return c == ']' ? close(c) : begin_value(c);

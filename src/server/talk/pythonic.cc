@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hex.h"
+#include "server/talk/words.h"
 
 namespace coppice::server {
 namespace {
@@ -16,7 +17,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int deepest = 100;
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '.' || c == '-';
@@ -63,7 +63,7 @@ class Parser {
 
  private:
   void skip() {
-    while (!left_.empty() && is_blank(left_.front())) left_.remove_prefix(1);
+    while (!left_.empty() && is_white(left_.front())) left_.remove_prefix(1);
   }
   bool take(char c) {
     skip();
@@ -207,7 +207,7 @@ bool PythonicScanner::feed(char c) {
       name_.push_back(c);
       return true;
     }
-    if (is_blank(c) && name_.empty()) return true;
+    if (is_white(c) && name_.empty()) return true;
     has_name_ = true;
     depth_ += 1;
     return c == '(' && !name_.empty();
