@@ -292,7 +292,7 @@ void Service::props(const HttpRequest&, const Answer& exchange) {
                      {"total_slots", facts.parallel},
                      {"model_alias", options_.defaults.model},
                      {"model_path", facts.target},
-                     {"draft_path", facts.draft.empty() ? Json() : Json(facts.draft)},
+                     {"draft_path", text_or_null(facts.draft)},
                      {"chat_template", facts.chat_template},
                      {"bos_token", facts.bos_text},
                      {"eos_token", facts.eos_text},
@@ -337,12 +337,11 @@ void Service::model(const HttpRequest& request, const Answer& exchange) {
 // As vLLM has it, for clients that have no tokenizer of their own.
 void Service::tokenizer_info(const HttpRequest&, const Answer& exchange) {
   const BackendFacts& facts = backend_.load()->facts();
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  exchange->answer({200, to_text({{"bos_token", or_null(facts.bos_text)},
-                                  {"eos_token", or_null(facts.eos_text)},
+  exchange->answer({200, to_text({{"bos_token", text_or_null(facts.bos_text)},
+                                  {"eos_token", text_or_null(facts.eos_text)},
                                   {"pad_token", Json()},
                                   {"model_max_length", facts.context_length},
-                                  {"chat_template", or_null(facts.chat_template)}})});
+                                  {"chat_template", text_or_null(facts.chat_template)}})});
 }
 
 // llama.cpp's fields and vLLM's.

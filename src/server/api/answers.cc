@@ -121,10 +121,11 @@ Json error_json(int status, const std::string& message, const std::string& param
   if (status == 429) type = "rate_limit_error";
   if (status >= 500) type = "server_error";
   if (status == 503) type = "unavailable_error";
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-  return {
-      {"error",
-       {{"message", message}, {"type", type}, {"param", or_null(param)}, {"code", or_null(code)}}}};
+  return {{"error",
+           {{"message", message},
+            {"type", type},
+            {"param", text_or_null(param)},
+            {"code", text_or_null(code)}}}};
 }
 
 int status_of(const std::exception_ptr& error, std::string& message) {

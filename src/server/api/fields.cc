@@ -1,10 +1,10 @@
 #include "server/api/fields.h"
 
-#include <cmath>
 #include <utility>
 
 #include "base/error.h"
 #include "server/api/api_error.h"
+#include "server/talk/json_values.h"
 
 namespace coppice::server {
 namespace {
@@ -55,7 +55,6 @@ std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t 
   const Json* const value = find(name);
   if (value == nullptr) return std::nullopt;
   std::int64_t whole = 0;
-  constexpr double exact = 9007199254740992.0;  // 2^53
   if (value->is_number_unsigned()) {
     const auto number = value->get<std::uint64_t>();
     if (!std::in_range<std::int64_t>(number)) {
@@ -64,9 +63,8 @@ std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t 
     whole = static_cast<std::int64_t>(number);
   } else if (value->is_number_integer()) {
     whole = value->get<std::int64_t>();
-  } else if (value->is_number_float() && std::trunc(value->get<double>()) == value->get<double>() &&
-             std::abs(value->get<double>()) <= exact) {
-    whole = static_cast<std::int64_t>(value->get<double>());  // 16.0, as some clients write
+  } else if (is_whole_float(*value)) {
+    whole = static_cast<std::int64_t>(value->get<double>());
   } else {
     throw bad_field(path(name), "give a whole number");
   }

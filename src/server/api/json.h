@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/talk/json_values.h"
+
 namespace coppice::server {
 
 using Json = nlohmann::ordered_json;
@@ -15,9 +17,6 @@ Json parse_object(std::string_view body);
 /// The same of a text within a request; null for what is no object.
 Json parse_object_or_null(std::string_view text);
 
-/// In one line. What is no UTF-8 becomes U+FFFD.
-inline std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+inline Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 }  // namespace coppice::server

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "server/talk/json_scanner.h"
+#include "server/talk/json_values.h"
 #include "server/talk/pythonic.h"
 #include "server/talk/words.h"
 
@@ -103,9 +104,7 @@ unsigned ArgumentTypes::of(const std::string& tool, const std::string& argument)
 }
 
 std::string bare_value(std::string_view text, unsigned types) {
-  const auto as_text = [&] {
-    return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
+  const auto as_text = [&] { return to_text(std::string(text)); };
   const std::size_t first = text.find_first_not_of(white);
   // A zero would end what is parsed.
   const bool is_bare = first != text.npos && text.find('\0') == text.npos;

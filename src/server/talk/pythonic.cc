@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/hex.h"
+#include "server/talk/json_values.h"
 #include "server/talk/words.h"
 
 namespace coppice::server {
@@ -29,10 +30,6 @@ void append_utf8(std::string& text, std::uint32_t c) {
   text.append(bytes.begin(), bytes.begin() + count);
 }
 
-std::string json_of(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 class Parser {
  public:
   explicit Parser(std::string_view text) : left_(text) {}
@@ -44,7 +41,7 @@ class Parser {
       PythonicCall call;
       Json arguments = Json::object();
       if (!take_name(call.name) || !take('(') || !named(arguments)) return {};
-      call.arguments = json_of(arguments);
+      call.arguments = to_text(arguments);
       all.push_back(std::move(call));
     } while (take(','));
     if (!take(']')) return {};
@@ -58,7 +55,7 @@ class Parser {
     if (!parse_value(value, 0)) return {};
     skip();
     if (!left_.empty()) return {};
-    return json_of(value);
+    return to_text(value);
   }
 
  private:

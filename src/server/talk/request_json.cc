@@ -1,7 +1,8 @@
 #include "server/talk/request_json.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "server/talk/json_values.h"
 
 namespace coppice::server {
 namespace {
@@ -59,11 +60,8 @@ bool Place::boolean() const {
 
 std::int64_t Place::integer(std::int64_t least) const {
   const bool is_large = value_->is_number_unsigned() && value_->get<std::uint64_t>() > INT64_MAX;
-  // 8.0 is an integer, too.
-  constexpr double exact = 9007199254740992.0;  // 2^53
-  const double real = value_->is_number_float() ? value_->get<double>() : 0.5;
-  const bool is_whole = std::trunc(real) == real && std::abs(real) <= exact;
-  if ((!value_->is_number_integer() && !is_whole) || is_large) refuse("must be an integer");
+  const bool is_whole = value_->is_number_integer() || is_whole_float(*value_);
+  if (!is_whole || is_large) refuse("must be an integer");
   const auto number = value_->get<std::int64_t>();
   if (number < least) refuse("must be at least " + std::to_string(least));
   return number;

@@ -1,8 +1,8 @@
 #include "server/talk/xml_call.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/talk/json_values.h"
 #include "server/talk/words.h"
 
 namespace coppice::server {
@@ -207,9 +207,7 @@ void XmlCall::end_value() {
   if (keys_.insert(key_).second) {
     const unsigned types = tags_.tells_text ? told_ : types_.of(name_, key_);
     arguments_ += is_first ? "{" : ", ";
-    arguments_ +=
-        nlohmann::json(key_).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    arguments_ += ": " + bare_value(value, types);
+    arguments_ += to_text(key_) + ": " + bare_value(value, types);
   }
   word_.clear();
 }
