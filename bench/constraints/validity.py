@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 
+SETTINGS = [(parallel, temperature) for parallel in (1, 8, 32) for temperature in (0, 0.7, 1.5)]
 NAMES = ["Lily", "Tom", "Ben", "Max", "Mia"]
 RULES = {
     "five fields": {"type": "object", "properties": {
@@ -75,38 +76,41 @@ def is_valid(text, rule):
     return checker.is_valid(value)
 
 
-def count_of(arguments, settings, place):
-    return arguments.texts * (place + 1) // len(settings) - arguments.texts * place // len(settings)
+def texts_before(arguments, place):
+    return arguments.texts * place // len(SETTINGS)
 
 
-def names_of(count):
+def names_of(arguments, place):
+    """The rules of a setting's texts."""
+    count = texts_before(arguments, place + 1) - texts_before(arguments, place)
     return [list(RULES)[i % len(RULES)] for i in range(count)]
 
 
-def write(arguments, names, made, setting, written):
+def lines_of(written):
+    return [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+
+
+def write(arguments, place, written):
     """The texts of a setting, as lines of the command."""
-    place, parallel, temperature = setting
+    (parallel, temperature), made = SETTINGS[place], texts_before(arguments, place)
     prompts = [json.loads(line) for line in pathlib.Path(arguments.prompts).read_text(encoding="utf-8").splitlines()]
     prompts = [prompt["prompt"][-most:] for most in (300, 200, 120, 70) for prompt in prompts if "prompt" in prompt]
     asked = written.with_suffix(".asked")
     # Other prompts for each setting, so that texts at temperature 0 differ, too.
     asked.write_text("".join(json.dumps(line_of(prompts[(made + i) // len(RULES) % len(prompts)], RULES[name])) + "\n"
-                             for i, name in enumerate(names)), encoding="utf-8")
+                             for i, name in enumerate(names_of(arguments, place))), encoding="utf-8")
     subprocess.run([arguments.program, "generate", "--batch", asked, "--output", written, "--parallel", str(parallel),
                     "--temperature", str(temperature), "--seed", str(place), "--max-new-tokens",
                     str(arguments.max_new_tokens), *arguments.options], check=True, stderr=subprocess.DEVNULL)
     asked.unlink()
-    return [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+    return lines_of(written)
 
 
-def write_all(arguments, settings):
+def write_all(arguments):
     arguments.write.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(arguments.at_once) as pool:
-        under_way = []
-        for place, setting in enumerate(settings):
-            made = sum(count_of(arguments, settings, before) for before in range(place))
-            names = names_of(count_of(arguments, settings, place))
-            under_way.append(pool.submit(write, arguments, names, made, setting, arguments.write / f"{place}.jsonl"))
+        under_way = [pool.submit(write, arguments, place, arguments.write / f"{place}.jsonl")
+                     for place in range(len(SETTINGS))]
         for one in under_way:
             one.result()
 
@@ -122,24 +126,20 @@ def main():
     parser.add_argument("--at-once", type=int, default=1, help="settings that are written at a time, with --write")
     parser.add_argument("options", nargs="*", help="of coppice generate, behind --")
     arguments = parser.parse_args()
-    settings = [(parallel, temperature) for parallel in (1, 8, 32) for temperature in (0, 0.7, 1.5)]
-    settings = [(place, *setting) for place, setting in enumerate(settings)]
     if arguments.write:
-        write_all(arguments, settings)
+        write_all(arguments)
         return 0
     print("| texts at a time | temperature | texts | valid | ran out of tokens | other |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
-    wrong, by_rule, made = 0, collections.Counter(), 0
-    for place, setting in enumerate(settings):
-        parallel, temperature = setting[1:]
-        count = count_of(arguments, settings, place)
-        names = names_of(count)
+    wrong, by_rule = 0, collections.Counter()
+    for place, (parallel, temperature) in enumerate(SETTINGS):
+        names = names_of(arguments, place)
+        count = len(names)
         if arguments.check:
-            written = arguments.check / f"{place}.jsonl"
-            lines = [json.loads(line) for line in written.read_text(encoding="utf-8").splitlines()]
+            lines = lines_of(arguments.check / f"{place}.jsonl")
         else:
             with tempfile.TemporaryDirectory() as folder:
-                lines = write(arguments, names, made, setting, pathlib.Path(folder) / "texts.jsonl")
+                lines = write(arguments, place, pathlib.Path(folder) / "texts.jsonl")
         assert len(lines) == count, (len(lines), count)
         valid = cut = 0
         for line in lines:
@@ -152,9 +152,8 @@ def main():
             else:
                 wrong += 1
                 print(f"{name}: {line.get('finish_reason')} {line.get('error')} {line.get('text')!r}", file=sys.stderr)
-        made += count
         print(f"| {parallel} | {temperature} | {count} | {valid} | {cut} | {count - valid - cut} |", flush=True)
-    print(f"\n{made} texts, {wrong} neither valid nor cut; valid: "
+    print(f"\n{arguments.texts} texts, {wrong} neither valid nor cut; valid: "
           + ", ".join(f"{name} {by_rule[name]}" for name in RULES))
     return 1 if wrong else 0
 
