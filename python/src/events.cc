@@ -13,27 +13,32 @@ Event event_of(std::size_t request, const coppice_piece& piece) {
           .logprobs = copy_of(piece.logprobs, piece.token_count)};
 }
 
+bool Events::ready() const { return !events_.empty() || open_ == 0 || closed_; }
+
+void Events::tell() {
+  changed_.notify_all();
+  if (waker_ != nullptr && ready()) std::exchange(waker_, {})->ring(key_);
+}
+
 void Events::put(Event event) {
   const std::lock_guard lock(mutex_);
   if (event.is_end && open_ > 0) --open_;
   if (!closed_ && (event.is_end || !skips_pieces_)) events_.push_back(std::move(event));
-  changed_.notify_all();
-  if (waker_ != nullptr && (!events_.empty() || open_ == 0)) std::exchange(waker_, {})->ring(key_);
+  tell();
 }
 
 void Events::end() {
   const std::lock_guard lock(mutex_);
   open_ = 0;
-  changed_.notify_all();
-  if (waker_ != nullptr) std::exchange(waker_, {})->ring(key_);
+  tell();
 }
 
 Events::Found Events::take(Event& event, std::int32_t milliseconds) {
   std::unique_lock lock(mutex_);
-  const auto ready = [&] { return !events_.empty() || open_ == 0 || closed_; };
+  const auto is_ready = [&] { return ready(); };
   if (milliseconds < 0) {
-    changed_.wait(lock, ready);
-  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), ready)) {
+    changed_.wait(lock, is_ready);
+  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), is_ready)) {
     return Found::nothing;
   }
   if (events_.empty()) return Found::end;
@@ -44,7 +49,7 @@ Events::Found Events::take(Event& event, std::int32_t milliseconds) {
 
 bool Events::watch(std::shared_ptr<Waker> waker, std::uint64_t key) {
   const std::lock_guard lock(mutex_);
-  if (!events_.empty() || open_ == 0 || closed_) return false;
+  if (ready()) return false;
   waker_ = std::move(waker);
   key_ = key;
   return true;
@@ -65,8 +70,7 @@ void Events::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
   events_.clear();
-  changed_.notify_all();
-  if (waker_ != nullptr) std::exchange(waker_, {})->ring(key_);
+  tell();
 }
 
 }  // namespace coppice_python

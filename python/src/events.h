@@ -51,6 +51,10 @@ class Events {
   bool closed() const { return closed_; }
 
  private:
+  // Under the lock.
+  bool ready() const;  ///< take() need not wait
+  void tell();         ///< who waits or watches
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Event> events_;

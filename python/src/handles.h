@@ -56,6 +56,10 @@ nb::object error_of(coppice_status status, const char* message, nb::handle cause
 /// Raises what error_of() returns.
 [[noreturn]] void raise(coppice_status status, const char* message, nb::handle cause = nb::none());
 
+inline void check(coppice_status status) {
+  if (status != COPPICE_OK) raise(status, coppice_error_message());
+}
+
 /// Calls a function of coppice_c.h without Python's lock.
 template <typename Function, typename... Arguments>
 coppice_status call_unlocked(Function function, Arguments... arguments) {
@@ -66,8 +70,7 @@ coppice_status call_unlocked(Function function, Arguments... arguments) {
 /// The same, and raises what fails.
 template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
-  const coppice_status status = call_unlocked(function, arguments...);
-  if (status != COPPICE_OK) raise(status, coppice_error_message());
+  check(call_unlocked(function, arguments...));
 }
 
 }  // namespace coppice_python

@@ -41,9 +41,6 @@ class GrowingTree {
   }
 
  private:
-  static void check(coppice_status status) {
-    if (status != COPPICE_OK) raise(status, coppice_error_message());
-  }
   coppice_growing_tree* tree() const {
     if (tree_ == nullptr) {
       raise(COPPICE_USAGE, "tree: it is good only while the policy is called; keep what it says");
@@ -109,44 +106,47 @@ void OwnPolicy::destroy(void* state) {
 }
 
 int OwnPolicy::begin(void* state, const coppice_growing_tree* tree) {
-  const auto& [own, policy] = *static_cast<State*>(state);
+  const State& asked = *static_cast<State*>(state);
   const nb::gil_scoped_acquire locked;
-  if (!policy.is_valid() || !own->failure_.is_none()) return 1;  // grow() says so
-  try {
+  if (!asked.policy.is_valid() || !asked.own->failure_.is_none()) return 1;  // grow() says so
+  int goes_on = 1;
+  asked.own->note_failures("begin() has to return True or False", [&] {
     const LentTree lent(const_cast<coppice_growing_tree*>(tree));
-    return nb::cast<bool>(policy.attr("begin")(lent.object())) ? 1 : 0;
-  } catch (nb::python_error& error) {
-    own->note_failure(error);
-  } catch (const std::exception&) {
-    PyErr_SetString(PyExc_TypeError, "begin() has to return True or False");
-    nb::python_error error;
-    own->note_failure(error);
-  }
-  return 1;
+    goes_on = nb::cast<bool>(asked.policy.attr("begin")(lent.object())) ? 1 : 0;
+  });
+  return goes_on;
 }
 
 std::int32_t OwnPolicy::grow(void* state, coppice_growing_tree* tree, const std::int32_t* evaluated,
                              std::size_t count, std::int32_t* next) {
-  const auto& [own, policy] = *static_cast<State*>(state);
+  const State& asked = *static_cast<State*>(state);
   const nb::gil_scoped_acquire locked;
-  if (!policy.is_valid() || !own->failure_.is_none()) return -1;
-  try {
+  if (!asked.policy.is_valid() || !asked.own->failure_.is_none()) return -1;
+  std::int32_t all = -1;
+  asked.own->note_failures("grow() has to return a list of nodes", [&] {
     const LentTree lent(tree);
     nb::list nodes;
     for (std::size_t i = 0; i < count; ++i) nodes.append(evaluated[i]);
-    const nb::object grown = policy.attr("grow")(lent.object(), nodes);
+    const nb::object grown = asked.policy.attr("grow")(lent.object(), nodes);
     const auto chosen = nb::cast<std::vector<std::int32_t>>(nb::list(grown));
     const auto most = static_cast<std::size_t>(coppice_growing_tree_max_size(tree));
     std::copy_n(chosen.begin(), std::min(chosen.size(), most), next);
-    return static_cast<std::int32_t>(chosen.size());
+    all = static_cast<std::int32_t>(chosen.size());
+  });
+  return all;
+}
+
+template <typename Ask>
+void OwnPolicy::note_failures(const char* rule, const Ask& ask) {
+  try {
+    ask();
   } catch (nb::python_error& error) {
-    own->note_failure(error);
+    note_failure(error);
   } catch (const std::exception&) {
-    PyErr_SetString(PyExc_TypeError, "grow() has to return a list of nodes");
+    PyErr_SetString(PyExc_TypeError, rule);
     nb::python_error error;
-    own->note_failure(error);
+    note_failure(error);
   }
-  return -1;
 }
 
 void OwnPolicy::note_failure(nb::python_error& error) {

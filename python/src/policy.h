@@ -29,6 +29,9 @@ class OwnPolicy {
   static std::int32_t grow(void* state, coppice_growing_tree* tree, const std::int32_t* evaluated,
                            std::size_t count, std::int32_t* next);
   void note_failure(nb::python_error& error);
+  /// Asks a policy; `rule` is what an answer of another type breaks.
+  template <typename Ask>
+  void note_failures(const char* rule, const Ask& ask);
 
   coppice_policy policy_;
   nb::object factory_;
