@@ -44,6 +44,11 @@ std::string_view host_name(std::string_view host) {
   return host.substr(0, host.find(':'));
 }
 
+/// Whether a route of this path serves `path`. Of models' paths the rest is a name.
+bool serves(std::string_view route, std::string_view path) {
+  return route == models_path ? path.starts_with(route) : path == route;
+}
+
 std::string url_decoded(std::string_view text) {
   std::string decoded;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -96,9 +101,8 @@ const std::vector<Service::Route>& Service::routes() {
 // Clients that are given an address without /v1 ask for the rest, as llama.cpp's server lets them.
 std::string Service::full_path(std::string_view path) {
   const std::string full = cat("/v1", path);
-  const bool is_short = std::ranges::any_of(routes(), [&](const Route& route) {
-    return full == route.path || (route.path == models_path && full.starts_with(models_path));
-  });
+  const bool is_short =
+      std::ranges::any_of(routes(), [&](const Route& route) { return serves(route.path, full); });
   return is_short ? full : std::string(path);
 }
 
@@ -109,9 +113,7 @@ const Service::Route* Service::route_of(const HttpRequest& request) {
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   for (const Route& route : routes()) {
-    const bool prefix = route.path == models_path;
-    const bool same = prefix ? path.starts_with(route.path) : path == route.path;
-    if (!same) continue;
+    if (!serves(route.path, path)) continue;
     found = &route;
     if (route.method == method) break;
   }
