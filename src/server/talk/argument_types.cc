@@ -81,6 +81,14 @@ const Json* referred(const Json& path, const Json& document) {
   }
 }
 
+Json with_definitions(const Json& schema, const Json& document) {
+  Json own = schema.is_object() ? schema : Json::object();
+  for (const char* const shared : {"$defs", "definitions"}) {
+    if (document.contains(shared) && !own.contains(shared)) own[shared] = document[shared];
+  }
+  return own;
+}
+
 unsigned types_of(const Json& schema, const Json& document) {
   return types_within(schema, document, 0);
 }

@@ -18,6 +18,10 @@ inline constexpr unsigned null = 1, boolean = 2, integer = 4, fraction = 8, stri
 const nlohmann::ordered_json* referred(const nlohmann::ordered_json& path,
                                        const nlohmann::ordered_json& document);
 
+/// The schema of one value by itself: with the definitions of `document`, to which it may refer.
+nlohmann::ordered_json with_definitions(const nlohmann::ordered_json& schema,
+                                        const nlohmann::ordered_json& document);
+
 /// The types of values that `schema` may admit, seen from outside: all that its type, enum, const,
 /// anyOf, oneOf, allOf and local references leave. References lead into `document`.
 unsigned types_of(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& document);

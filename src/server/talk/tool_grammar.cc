@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "server/talk/argument_types.h"
 #include "server/talk/gbnf_text.h"
 #include "server/talk/xml_grammar.h"
 
@@ -158,10 +159,7 @@ class Writer {
     const Json required = schema.value("required", Json::array());
     std::vector<std::string> needed, others;
     for (const auto& [name, property] : properties.items()) {
-      Json own = property.is_object() ? property : Json::object();
-      for (const char* shared : {"$defs", "definitions"}) {
-        if (schema.contains(shared) && !own.contains(shared)) own[shared] = schema[shared];
-      }
+      const Json own = with_definitions(property, schema);
       const bool is_needed = std::ranges::find(required, Json(name)) != required.end();
       (is_needed ? needed : others).push_back(gbnf_literal(name + "=") + " %json " + own.dump());
     }

@@ -21,16 +21,13 @@ constexpr XmlTags qwen{.open = "<tool_call>",
                        .call_close = "</function>",
                        .has_one_call = true,
                        .has_lines = true};
-constexpr XmlTags seed{.open = "<seed:tool_call>",
-                       .close = "</seed:tool_call>",
-                       .call_open = "<function=",
-                       .name_end = ">",
-                       .key_open = "<parameter=",
-                       .key_end = ">",
-                       .value_open = "",
-                       .value_end = "</parameter>",
-                       .call_close = "</function>",
-                       .has_one_call = true};
+constexpr XmlTags seed = [] {
+  XmlTags tags = qwen;
+  tags.open = "<seed:tool_call>";
+  tags.close = "</seed:tool_call>";
+  tags.has_lines = false;
+  return tags;
+}();
 constexpr XmlTags glm{.open = "<tool_call>",
                       .close = "",
                       .call_open = "",

@@ -128,10 +128,7 @@ class XmlCallWriter {
 
   // Types that the schema admits and the text rules out are taken away.
   std::string json_value(const Json& given, unsigned types) const {
-    Json own = given.is_object() ? given : Json::object();
-    for (const char* const shared : {"$defs", "definitions"}) {
-      if (schema_.contains(shared) && !own.contains(shared)) own[shared] = schema_[shared];
-    }
+    Json own = with_definitions(given, schema_);
     if ((types_of(given, schema_) & json_type::string) != 0) {
       Json names = Json::array();
       const auto name = [&](unsigned type, const char* text) {
