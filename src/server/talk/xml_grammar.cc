@@ -107,17 +107,15 @@ class XmlCallWriter {
     if (only != 0) types &= only;
     if ((types & json_type::string) == 0) return json_value(given, types);
     std::vector<std::string> choices;
-    if (const Json* const listed = choices_of(schema); listed != nullptr) {
-      for (const Json& one : *listed) {
-        if (one.is_string() &&
-            one.get_ref<const std::string&>().find(tags_.value_end) == std::string::npos) {
-          choices.push_back(gbnf_literal(one.get_ref<const std::string&>()));
-        } else if (!one.is_string() && only != json_type::string) {
-          choices.push_back(gbnf_literal(one.dump()));
-        }
+    for (const Json& one : choices_of(schema)) {
+      if (one.is_string() &&
+          one.get_ref<const std::string&>().find(tags_.value_end) == std::string::npos) {
+        choices.push_back(gbnf_literal(one.get_ref<const std::string&>()));
+      } else if (!one.is_string() && only != json_type::string) {
+        choices.push_back(gbnf_literal(one.dump()));
       }
-      if (!choices.empty()) return gbnf_one_of(choices);
     }
+    if (!choices.empty()) return gbnf_one_of(choices);
     if (!is_plain(schema)) {
       throw_usage(cat("parameters of ", quote(name_), ": ", quote(name),
                       " is written without quotes, and may be held to its type, \"enum\" and "
@@ -155,10 +153,16 @@ class XmlCallWriter {
     return *schema;
   }
 
-  static const Json* choices_of(const Json& schema) {
-    if (!schema.is_object()) return nullptr;
-    const auto listed = schema.find("enum");
-    return listed != schema.end() && listed->is_array() ? &*listed : nullptr;
+  // The values that the schema lists; empty: it lists none.
+  static Json choices_of(const Json& schema) {
+    Json listed = Json::array();
+    if (!schema.is_object()) return listed;
+    if (const auto one = schema.find("const"); one != schema.end()) {
+      listed.push_back(*one);
+    } else if (const auto some = schema.find("enum"); some != schema.end() && some->is_array()) {
+      listed = *some;
+    }
+    return listed;
   }
 
   // Asks for nothing but a type.

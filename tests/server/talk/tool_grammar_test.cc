@@ -199,6 +199,9 @@ TEST(ToolGrammar, TaggedSchemas) {
   const ToolGrammar listed = calls(R"({"enum": ["a", 5, null]})");
   for (const char* value : {"a", "5", "null"}) EXPECT_TRUE(takes(listed, value));
   for (const char* value : {"b", "\"a\"", "55"}) EXPECT_FALSE(takes(listed, value));
+  const ToolGrammar one = calls(R"({"const": "a"})");
+  EXPECT_TRUE(takes(one, "a"));
+  EXPECT_FALSE(takes(one, "b"));
   EXPECT_TRUE(takes(calls(R"({"type": "array", "items": {"$ref": "#/$defs/t"}})"), "[\"a\"]"));
   EXPECT_FALSE(takes(calls(R"({"type": "array", "items": {"$ref": "#/$defs/t"}})"), "[1]"));
 }
