@@ -98,23 +98,26 @@ __device__ inline void pin(std::uint32_t (&registers)[count][4]) {
 #define COPPICE_SUMS_48 COPPICE_SUMS_40, COPPICE_SUMS_8(40)
 #define COPPICE_SUMS_64 COPPICE_SUMS_48, COPPICE_SUMS_8(48), COPPICE_SUMS_8(56)
 
-// multiply_add_shared(sum, a, b, add): sum = a b^T, or sum += a b^T, of 64 rows of a and `columns`
-// of b; operands `at_a` to `at_add` are those behind the `count` sums.
+// The instruction of a product of 64 rows of a and `columns` of b, whose operands are those behind
+// the `count` sums. `layouts`: 1 for what lies in shared memory by its columns, 0 otherwise.
+#define COPPICE_PRODUCT(columns, count, at_a, at_b, at_add, layouts)         \
+  "{\n"                                                                      \
+  ".reg .pred add;\n"                                                        \
+  "setp.ne.b32 add, " at_add                                                 \
+  ", 0;\n"                                                                   \
+  "wgmma.mma_async.sync.aligned.m64n" #columns                               \
+  "k16.f32.bf16.bf16 "                                                       \
+  "{" COPPICE_REGISTERS_##count "}, " at_a ", " at_b ", add, 1, 1, " layouts \
+                                ";\n"                                        \
+                                "}"
+
+// multiply_add_shared(sum, a, b, add): sum = a b^T, or sum += a b^T.
 #define COPPICE_MULTIPLY_SHARED(columns, count, at_a, at_b, at_add)                                \
   __device__ inline void multiply_add_shared(float(&sum)[count], std::uint64_t a, std::uint64_t b, \
                                              bool add) {                                           \
-    asm volatile(                                                                                  \
-        "{\n"                                                                                      \
-        ".reg .pred add;\n"                                                                        \
-        "setp.ne.b32 add, " at_add                                                                 \
-        ", 0;\n"                                                                                   \
-        "wgmma.mma_async.sync.aligned.m64n" #columns                                               \
-        "k16.f32.bf16.bf16 "                                                                       \
-        "{" COPPICE_REGISTERS_##count "}, " at_a ", " at_b                                         \
-                                      ", add, 1, 1, 0, 0;\n"                                       \
-                                      "}"                                                          \
-        : COPPICE_SUMS_##count                                                                     \
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                             \
+    asm volatile(COPPICE_PRODUCT(columns, count, at_a, at_b, at_add, "0, 0")                       \
+                 : COPPICE_SUMS_##count                                                            \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                    \
   }
 COPPICE_MULTIPLY_SHARED(32, 16, "%16", "%17", "%18")
 COPPICE_MULTIPLY_SHARED(48, 24, "%24", "%25", "%26")
@@ -123,75 +126,30 @@ COPPICE_MULTIPLY_SHARED(80, 40, "%40", "%41", "%42")
 COPPICE_MULTIPLY_SHARED(96, 48, "%48", "%49", "%50")
 COPPICE_MULTIPLY_SHARED(128, 64, "%64", "%65", "%66")
 
-/// sum = a b, or sum += a b, a being in registers. `by_columns`: b lies by its columns, otherwise
-/// by the rows of b^T.
-template <bool by_columns>
-__device__ inline void multiply_add_half(float (&sum)[32], const std::uint32_t (&a)[4],
-                                         std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{" COPPICE_REGISTERS_32
-      "}, "
-      "{%32, %33, %34, %35}, %36, add, 1, 1, %38;\n"
-      "}"
-      : COPPICE_SUMS_32
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)),
-        "n"(by_columns ? 1 : 0));
-}
-
-/// sum = a b^T, or sum += a b^T, a being in registers.
-__device__ inline void multiply_add_rows(float (&sum)[32], const std::uint32_t (&a)[4],
-                                         std::uint64_t b, bool add) {
-  multiply_add_half<false>(sum, a, b, add);
-}
-
-#define COPPICE_MULTIPLY_ROWS(columns, count, a0, a1, a2, a3, at_b, at_add)                \
-  __device__ inline void multiply_add_rows(float(&sum)[count], const std::uint32_t(&a)[4], \
-                                           std::uint64_t b, bool add) {                    \
-    asm volatile(                                                                          \
-        "{\n"                                                                              \
-        ".reg .pred add;\n"                                                                \
-        "setp.ne.b32 add, " at_add                                                         \
-        ", 0;\n"                                                                           \
-        "wgmma.mma_async.sync.aligned.m64n" #columns                                       \
-        "k16.f32.bf16.bf16 "                                                               \
-        "{" COPPICE_REGISTERS_##count "}, {" a0 ", " a1 ", " a2 ", " a3 "}, " at_b         \
-                                      ", add, 1, 1, 0;\n"                                  \
-                                      "}"                                                  \
-        : COPPICE_SUMS_##count                                                             \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add))); \
+// The same, a being in registers: multiply_add_rows() where b lies by the rows of b^T, and
+// multiply_add_registers(), sum = a b or sum += a b, where it lies by its columns.
+#define COPPICE_MULTIPLY_REGISTERS(name, columns, count, at_a, at_b, at_add, layout)           \
+  __device__ inline void name(float(&sum)[count], const std::uint32_t(&a)[4], std::uint64_t b, \
+                              bool add) {                                                      \
+    asm volatile(COPPICE_PRODUCT(columns, count, at_a, at_b, at_add, layout)                   \
+                 : COPPICE_SUMS_##count                                                        \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                         \
+                   "r"(static_cast<int>(add)));                                                \
   }
-COPPICE_MULTIPLY_ROWS(24, 12, "%12", "%13", "%14", "%15", "%16", "%17")
-COPPICE_MULTIPLY_ROWS(40, 20, "%20", "%21", "%22", "%23", "%24", "%25")
-COPPICE_MULTIPLY_ROWS(48, 24, "%24", "%25", "%26", "%27", "%28", "%29")
-COPPICE_MULTIPLY_ROWS(72, 36, "%36", "%37", "%38", "%39", "%40", "%41")
-COPPICE_MULTIPLY_ROWS(96, 48, "%48", "%49", "%50", "%51", "%52", "%53")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 24, 12, "{%12, %13, %14, %15}", "%16", "%17", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 40, 20, "{%20, %21, %22, %23}", "%24", "%25", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 48, 24, "{%24, %25, %26, %27}", "%28", "%29", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 64, 32, "{%32, %33, %34, %35}", "%36", "%37", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 72, 36, "{%36, %37, %38, %39}", "%40", "%41", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_rows, 96, 48, "{%48, %49, %50, %51}", "%52", "%53", "0")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_registers, 64, 32, "{%32, %33, %34, %35}", "%36", "%37",
+                           "1")
+COPPICE_MULTIPLY_REGISTERS(multiply_add_registers, 128, 64, "{%64, %65, %66, %67}", "%68", "%69",
+                           "1")
 
-/// sum += a b, by columns of b.
-__device__ inline void multiply_add_registers(float (&sum)[64], const std::uint32_t (&a)[4],
-                                              std::uint64_t b, bool add) {
-  asm volatile(
-      "{\n"
-      ".reg .pred add;\n"
-      "setp.ne.b32 add, %69, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{" COPPICE_REGISTERS_64
-      "}, "
-      "{%64, %65, %66, %67}, %68, add, 1, 1, 1;\n"
-      "}"
-      : COPPICE_SUMS_64
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)));
-}
-__device__ inline void multiply_add_registers(float (&sum)[32], const std::uint32_t (&a)[4],
-                                              std::uint64_t b, bool add) {
-  multiply_add_half<true>(sum, a, b, add);
-}
-
+#undef COPPICE_PRODUCT
 #undef COPPICE_MULTIPLY_SHARED
-#undef COPPICE_MULTIPLY_ROWS
+#undef COPPICE_MULTIPLY_REGISTERS
 #undef COPPICE_REGISTERS_12
 #undef COPPICE_REGISTERS_16
 #undef COPPICE_REGISTERS_20
