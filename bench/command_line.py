@@ -30,17 +30,21 @@ def write_prompts(path, count):
             out.write(json.dumps({"prompt": prompt}) + "\n")
 
 
+def printed_speed(command, **more):
+    """The tokens/s that a command with --stats prints; `more` are options of subprocess.run."""
+    run = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, **more)
+    speed = re.search(r"speed +([0-9.]+) tokens/s", run.stderr)
+    if run.returncode != 0 or speed is None:
+        raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr}")
+    return float(speed.group(1))
+
+
 def tokens_per_second(options, prompts, policy, cache):
     command = [options.coppice, "generate", "--batch", prompts, "--policy", policy, "--stats",
                "--target", options.target, "--draft", options.draft, "--device", options.device,
                "--temperature", str(options.temperature), "--seed", "1", "--ignore-eos",
                "--max-new-tokens", str(options.new_tokens)]
-    run = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                         env=dict(os.environ, XDG_CACHE_HOME=cache))
-    speed = re.search(r"speed +([0-9.]+) tokens/s", run.stderr)
-    if run.returncode != 0 or speed is None:
-        raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr}")
-    return float(speed.group(1))
+    return printed_speed(command, env=dict(os.environ, XDG_CACHE_HOME=cache))
 
 
 def main():

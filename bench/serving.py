@@ -19,18 +19,14 @@ import tempfile
 import threading
 import time
 
-from command_line import ROOT, write_prompts
+from command_line import ROOT, printed_speed, write_prompts
 
 
 def batch_speed(options, prompts):
     command = [options.coppice, "generate", "--batch", prompts, "--stats", "--target", options.target, "--draft",
                options.draft, "--device", options.device, "--temperature", str(options.temperature), "--ignore-eos",
                "--parallel", str(options.clients), "--max-new-tokens", str(options.new_tokens)]
-    run = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    speed = re.search(r"speed +([0-9.]+) tokens/s", run.stderr)
-    if run.returncode != 0 or speed is None:
-        raise SystemExit(f"{' '.join(command)} failed:\n{run.stderr}")
-    return float(speed.group(1))
+    return printed_speed(command)
 
 
 class Server:
