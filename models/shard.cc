@@ -32,7 +32,9 @@ std::int64_t ffn_unit(std::int64_t ffn, std::int64_t border, int ranks) {
   return best;
 }
 
-std::int64_t vocab_unit(std::int64_t vocab, int ranks) { return vocab / 64 >= ranks ? 64 : 1; }
+Slice vocab_share(const ModelConfig& config, const Shard& shard) {
+  return share(config.vocab_size, config.vocab_size / 64 >= shard.ranks ? 64 : 1, shard);
+}
 
 }  // namespace
 
@@ -90,15 +92,14 @@ ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, cons
   }
   if (config.vocab_size < ranks) refuse("the model has ", config.vocab_size, " tokens");
   slice.ffn = share(config.intermediate_size, unit, shard);
-  slice.vocab = share(config.vocab_size, vocab_unit(config.vocab_size, ranks), shard);
+  slice.vocab = vocab_share(config, shard);
   return slice;
 }
 
 std::vector<std::int64_t> vocab_widths(const ModelConfig& config, int ranks) {
   std::vector<std::int64_t> widths;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::int64_t unit = ranks == 1 ? 1 : vocab_unit(config.vocab_size, ranks);
-    widths.push_back(share(config.vocab_size, unit, {rank, ranks}).count);
+    widths.push_back(vocab_share(config, {rank, ranks}).count);
   }
   return widths;
 }
