@@ -1,8 +1,8 @@
 #include "batch_table.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "median.h"
 

@@ -1,6 +1,7 @@
 #include "models/graph_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 

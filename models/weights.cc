@@ -6,7 +6,6 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -304,10 +303,6 @@ class Loader {
   std::int64_t bytes_expected_;
   ModelWeights weights_;
 };
-
-}  // namespace
-
-namespace {
 
 std::int64_t packed_bytes(const StoredTensor& tensor, DType compute_dtype) {
   if (compute_dtype == DType::f32) return static_cast<std::int64_t>(tensor.bytes);

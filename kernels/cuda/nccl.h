@@ -6,7 +6,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <string>
 
 namespace coppice::cuda::nccl {
 

@@ -28,7 +28,6 @@ class KvPool {
   const KvLayout& layout() const { return layout_; }
   void* keys(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].keys.data(); }
   void* values(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].values.data(); }
-  int ranks() const { return static_cast<int>(memory_.size()); }
   /// Of all ranks.
   std::size_t bytes() const;
 
