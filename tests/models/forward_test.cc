@@ -21,6 +21,7 @@
 namespace coppice {
 namespace {
 
+using testing::all_rows;
 using testing::Backend;
 using testing::ChainRunner;
 using testing::cpu;
@@ -60,12 +61,6 @@ void expect_row(const ChainRunner& run, std::size_t row, const std::vector<doubl
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_NEAR(run.logits[row][i], wanted[i], bound) << what << ", token " << i;
   }
-}
-
-std::vector<std::int32_t> all_rows(std::size_t count) {
-  std::vector<std::int32_t> rows(count);
-  for (std::size_t r = 0; r < count; ++r) rows[r] = static_cast<std::int32_t>(r);
-  return rows;
 }
 
 std::map<std::string, TinyModel> variants() {
@@ -382,15 +377,9 @@ TEST_P(Forward, ANeighboursKvIsNoticed) {
     for (std::size_t t = 0; t < 4; ++t) {
       for (std::int32_t row = 0; row < texts.texts[t].order.rows(); ++row, ++at) {
         const auto wanted = reference.logits(texts.path(t, row)).back();
-        double squares = 0.0, error = 0.0;
-        for (std::size_t i = 0; i < wanted.size(); ++i) {
-          squares += wanted[i] * wanted[i];
-          error = std::max(error, std::abs(wanted[i] - double{logits[at][i]}));
-        }
-        const double rms = std::sqrt(squares / static_cast<double>(wanted.size()));
-        worst = std::max(worst, error / testing::logit_tolerance(run.model->config(),
-                                                                 run.device->compute_dtype(), rms,
-                                                                 run.device->kv_dtype()));
+        worst = std::max(worst,
+                         testing::logit_error(logits[at], wanted, run.model->config(),
+                                              run.device->compute_dtype(), run.device->kv_dtype()));
       }
     }
     return worst;

@@ -18,6 +18,7 @@ namespace coppice {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::all_rows;
 using testing::Backend;
 using testing::ChainRunner;
 using testing::cpu;
@@ -38,12 +39,6 @@ std::vector<Value> values_of(const SafetensorsFile& file, const std::string& nam
   std::vector<Value> values(tensor.elements());
   file.read(tensor, 0, std::as_writable_bytes(std::span(values)));
   return values;
-}
-
-std::vector<std::int32_t> rows_up_to(std::size_t count) {
-  std::vector<std::int32_t> rows(count);
-  for (std::size_t r = 0; r < count; ++r) rows[r] = static_cast<std::int32_t>(r);
-  return rows;
 }
 
 double rms_of(std::span<const float> values) {
@@ -99,7 +94,7 @@ TEST_P(TinyGolden, EveryVariantAgreesWithTransformers) {
       const auto wanted = values_of<float>(stored, "logits_" + std::to_string(index++));
       const double bound = testing::logit_tolerance(run.model->config(),
                                                     run.device->compute_dtype(), rms_of(wanted));
-      const auto slots = run.chain(tokens, {}, rows_up_to(tokens.size()));
+      const auto slots = run.chain(tokens, {}, all_rows(tokens.size()));
       const std::size_t vocab = run.logits.front().size();
       ASSERT_EQ(wanted.size(), tokens.size() * vocab);
       for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -138,7 +133,7 @@ TEST_P(ShippedGolden, ThePairAgreesWithTransformers) {
       const auto top = values_of<float>(stored, "top_logits_" + suffix);
       const auto log_sum_exp = values_of<float>(stored, "log_sum_exp_" + suffix);
       ASSERT_EQ(log_sum_exp.size(), tokens.size());
-      const auto slots = run.chain(tokens, {}, rows_up_to(tokens.size()));
+      const auto slots = run.chain(tokens, {}, all_rows(tokens.size()));
       const double bound =
           testing::logit_tolerance(run.model->config(), run.device->compute_dtype(), rms_of(top));
       for (std::size_t t = 0; t < tokens.size(); ++t) {

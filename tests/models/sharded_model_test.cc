@@ -5,8 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <thread>
 
@@ -21,6 +19,7 @@
 
 namespace coppice::sharded_model_test {
 
+using testing::all_rows;
 using testing::ChainRunner;
 using testing::ModelReference;
 using testing::random_tokens;
@@ -36,25 +35,13 @@ std::vector<std::unique_ptr<Device>> devices(int ranks, DType compute = DType::f
   return all;
 }
 
-std::vector<std::int32_t> all_rows(std::size_t count) {
-  std::vector<std::int32_t> rows(count);
-  for (std::size_t r = 0; r < count; ++r) rows[r] = static_cast<std::int32_t>(r);
-  return rows;
-}
-
 /// The largest error of the run's logits, in bounds of logit_tolerance().
 double error_of(const ChainRunner& run, const std::vector<std::vector<double>>& wanted) {
   double worst = 0.0;
   for (std::size_t row = 0; row < run.logits.size(); ++row) {
-    double squares = 0.0;
-    for (const double value : wanted[row]) squares += value * value;
-    const double rms = std::sqrt(squares / static_cast<double>(wanted[row].size()));
-    const double bound = testing::logit_tolerance(run.model->config(), run.device->compute_dtype(),
-                                                  rms, run.device->kv_dtype());
-    for (std::size_t i = 0; i < wanted[row].size(); ++i) {
-      const double error = std::abs(static_cast<double>(run.logits[row][i]) - wanted[row][i]);
-      worst = std::max(worst, std::isfinite(error) ? error / bound : 1e9);
-    }
+    worst =
+        std::max(worst, testing::logit_error(run.logits[row], wanted[row], run.model->config(),
+                                             run.device->compute_dtype(), run.device->kv_dtype()));
   }
   return worst;
 }
@@ -188,50 +175,37 @@ struct Split {
 
   Split(const std::filesystem::path& folder, const std::filesystem::path& second,
         const Wrap& wrap = {}, std::chrono::milliseconds patience = usual_patience)
-      : own(devices(2)) {
-    const std::vector<Device*> by_rank = {own[0].get(), own[1].get()};
-    auto communicators = cpu::make_thread_communicators(2, patience);
-    const ModelOptions options{
-        .max_rows = 24, .max_logit_rows = 24, .max_positions = 64, .max_kv_tokens = 100};
-    model = std::make_unique<ShardedModel>(
-        by_rank, std::move(communicators),
-        [&](const Shard& shard, Device& device, Communicator& communicator) {
-          const ModelFiles files(shard.rank == 0 ? folder : second);
-          ModelOptions of_rank = options;
-          of_rank.shard = shard;
-          Communicator* used = &communicator;
-          if (shard.rank == 1 && wrap) {
-            wrapped = wrap(communicator);
-            used = wrapped.get();
-          }
-          return std::make_unique<GraphModel>(files.config, files.weights, device, of_rank,
-                                              LoadProgress(), used);
-        });
-    pool = std::make_unique<KvPool>(by_rank, model->kv_layout(100, 4));
-  }
+      : runner(
+            devices(2),
+            [&](std::span<Device* const> by_rank) {
+              const ModelOptions options{
+                  .max_rows = 24, .max_logit_rows = 24, .max_positions = 64, .max_kv_tokens = 100};
+              return std::make_unique<ShardedModel>(
+                  by_rank, cpu::make_thread_communicators(2, patience),
+                  [&](const Shard& shard, Device& device, Communicator& communicator) {
+                    const ModelFiles files(shard.rank == 0 ? folder : second);
+                    ModelOptions of_rank = options;
+                    of_rank.shard = shard;
+                    Communicator* used = &communicator;
+                    if (shard.rank == 1 && wrap) {
+                      wrapped = wrap(communicator);
+                      used = wrapped.get();
+                    }
+                    return std::make_unique<GraphModel>(files.config, files.weights, device,
+                                                        of_rank, LoadProgress(), used);
+                  });
+            },
+            100) {}
 
   /// Logits of a text's last token.
   std::vector<float> run(const std::vector<TokenId>& tokens) {
-    std::vector<KvSlot> slots(tokens.size());
-    if (!pool->take(slots)) throw std::logic_error("the test's pool is too small");
-    const auto rows = static_cast<std::int32_t>(tokens.size());
-    std::vector<KvSegment> seen;
-    std::vector<std::int32_t> positions;
-    for (std::int32_t r = 0; r < rows; ++r) {
-      seen.push_back({std::span(slots).subspan(static_cast<std::size_t>(r), 1), r, rows, false, r});
-      positions.push_back(r);
-    }
-    const std::vector<std::int32_t> last = {rows - 1};
-    const float* const logits =
-        model->forward({tokens, positions, slots, seen, last}, *pool, nullptr);
-    pool->give_back(slots);
-    return {logits, logits + model->config().vocab_size};
+    const auto slots = runner.chain(tokens, {}, {static_cast<std::int32_t>(tokens.size()) - 1});
+    runner.pool.give_back(slots);
+    return runner.logits.front();
   }
 
-  std::vector<std::unique_ptr<Device>> own;
   std::unique_ptr<Communicator> wrapped;
-  std::unique_ptr<ShardedModel> model;
-  std::unique_ptr<KvPool> pool;
+  ChainRunner runner;
 };
 
 class PlantedInRanks : public ::testing::Test {
@@ -243,13 +217,7 @@ class PlantedInRanks : public ::testing::Test {
   }
   /// In bounds.
   double error_of(const std::vector<float>& logits) const {
-    double squares = 0.0, worst = 0.0;
-    for (const double value : wanted_) squares += value * value;
-    for (std::size_t i = 0; i < wanted_.size(); ++i) {
-      worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - wanted_[i]));
-    }
-    return worst / testing::logit_tolerance(ModelFiles(folder_.path()).config, DType::f32,
-                                            std::sqrt(squares / 160.0));
+    return testing::logit_error(logits, wanted_, ModelFiles(folder_.path()).config, DType::f32);
   }
   /// A folder like the first, but that the rows of a tensor are moved on, the last to the front.
   std::filesystem::path with_moved_rows(const std::string& name, std::uint64_t rows) {

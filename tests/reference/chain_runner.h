@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -23,9 +25,18 @@ struct ChainRunner {
   /// Split over the devices.
   ChainRunner(const std::filesystem::path& dir, std::vector<std::unique_ptr<Device>> on,
               ModelOptions options, std::int32_t slots = 200, std::int32_t page_size = 4)
+      : ChainRunner(
+            std::move(on),
+            [&](std::span<Device* const> all) { return Model::load(dir, all, options); }, slots,
+            page_size) {}
+
+  /// Likewise, as a test makes it.
+  using Load = std::function<std::unique_ptr<Model>(std::span<Device* const> by_rank)>;
+  ChainRunner(std::vector<std::unique_ptr<Device>> on, const Load& load, std::int32_t slots = 200,
+              std::int32_t page_size = 4)
       : further(std::move(on)),
         device(std::move(further.front())),
-        model(Model::load(dir, by_rank(), options)),
+        model(load(by_rank())),
         pool(model->devices(), model->kv_layout(slots, page_size)) {}
 
   std::vector<Device*> by_rank() const {
@@ -104,6 +115,27 @@ inline double logit_tolerance(const ModelConfig& config, DType compute, double r
     scores = std::max(scores, 2.0 * rope.attention_factor * rope.attention_factor);
   }
   return scores * 6.0 * std::sqrt(products) * (unit + stored) * rms;
+}
+
+/// How far a row of logits is from exact ones at most, in these bounds; beyond all of them if a
+/// logit is not finite.
+inline double logit_error(std::span<const float> logits, std::span<const double> exact,
+                          const ModelConfig& config, DType compute, DType kv = DType::f32) {
+  double squares = 0.0, worst = 0.0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    squares += exact[i] * exact[i];
+    const double error = std::abs(static_cast<double>(logits[i]) - exact[i]);
+    worst = std::max(worst, std::isfinite(error) ? error : HUGE_VAL);
+  }
+  const double rms = std::sqrt(squares / static_cast<double>(exact.size()));
+  return worst / logit_tolerance(config, compute, rms, kv);
+}
+
+/// All rows of a pass, as those whose logits are wanted.
+inline std::vector<std::int32_t> all_rows(std::size_t count) {
+  std::vector<std::int32_t> rows(count);
+  for (std::size_t r = 0; r < count; ++r) rows[r] = static_cast<std::int32_t>(r);
+  return rows;
 }
 
 }  // namespace coppice::testing
