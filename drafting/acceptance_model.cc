@@ -9,8 +9,6 @@ namespace {
 // Information of the start's c[0] and of its other coefficients, by log loss on texts of the
 // shipped pair and of one with half its acceptance.
 constexpr OnlineLogistic::Coefficients start_information = {3.0, 60.0, 60.0};
-// Shares nearer to 0 and 1 are rounding.
-constexpr double least_share = 0.003;
 
 }  // namespace
 
@@ -32,8 +30,7 @@ std::size_t AcceptanceModel::class_of(std::int32_t rank) {
 }
 
 AcceptanceModel::Coefficients AcceptanceModel::features(double share, double u) {
-  const double odds = std::max(share, least_share) / std::max(1.0 - share, least_share);
-  return {1.0, std::log(odds), u > 0.0 ? -u - std::log(u) : 0.0};
+  return {1.0, log_odds(share), u > 0.0 ? -u - std::log(u) : 0.0};
 }
 
 double AcceptanceModel::chance(std::int32_t rank, double share, double u) const {

@@ -54,12 +54,12 @@ void CostDrivenDyspec::propose(DraftSource& source) {
 void CostDrivenDyspec::take(DraftSource& source) {
   const bool first = candidates_.size() == 0;
   source_ = nullptr;
-  heard_ = false;
+  bool heard = false;
   for (const std::int32_t node : frontier_) {
     open_[static_cast<std::size_t>(node)].passes = 0;
-    hear(node, source);
+    if (hear(node, source)) heard = true;
   }
-  if (heard_) {
+  if (heard) {
     revalue_all(source);
   } else {
     for (const std::int32_t node : frontier_) revalue(node, source);
@@ -142,7 +142,9 @@ void CostDrivenDyspec::take_proposal(std::int32_t parent) {
 }
 
 // A node has been evaluated: what the draft believes of children that it did not draw.
-void CostDrivenDyspec::hear(std::int32_t node, DraftSource& source) {
+// True: it changes what they are worth.
+bool CostDrivenDyspec::hear(std::int32_t node, DraftSource& source) {
+  bool heard = false;
   for (std::int32_t child = candidates_.first_child[static_cast<std::size_t>(node)]; child >= 0;
        child = candidates_.next_sibling[static_cast<std::size_t>(child)]) {
     const auto c = static_cast<std::size_t>(child);
@@ -152,8 +154,9 @@ void CostDrivenDyspec::hear(std::int32_t node, DraftSource& source) {
     candidates_.belief[c] = static_cast<float>(limits_.proposer->chance_beside(
         node, candidates_.token[c], static_cast<double>(candidates_.belief[c]), belief));
     believed_[c] = belief;
-    heard_ = true;
+    heard = true;
   }
+  return heard;
 }
 
 void CostDrivenDyspec::revalue_all(DraftSource& source) {

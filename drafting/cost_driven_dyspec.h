@@ -69,7 +69,7 @@ class CostDrivenDyspec final : public DraftPolicy {
   BatchGrowth& group() { return limits_.common == nullptr ? alone_ : *limits_.common; }
   void revalue(std::int32_t node, DraftSource& source);
   void revalue_proposal(std::int32_t node, DraftSource& source);
-  void hear(std::int32_t node, DraftSource& source);
+  bool hear(std::int32_t node, DraftSource& source);
   void revalue_all(DraftSource& source);
   bool draw(std::int32_t parent, DraftSource& source);
   void added(std::int32_t parent, DraftSource& source);
@@ -89,7 +89,6 @@ class CostDrivenDyspec final : public DraftPolicy {
   std::vector<TokenId> proposals_;               ///< these children
   std::vector<double> proposals_believed_;       ///< what the draft believes of them; 0: not known
   std::vector<double> believed_;                 ///< by node: the same of those in the tree
-  bool heard_ = false;                           ///< the draft has changed what nodes are worth
   std::vector<std::int32_t> kept_;
   DraftSource* source_ = nullptr;  ///< null: nothing grows (grows())
 };

@@ -1,7 +1,6 @@
 #include "drafting/lookup.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/judged_children.h"
@@ -28,11 +27,6 @@ std::size_t class_of_length(std::int32_t length) {
 // Chance beside a draft's belief: as if both were evidence of their own, each a little too sure.
 constexpr OnlineLogistic::Coefficients beside_start = {0.3, 0.7, 0.4};
 constexpr OnlineLogistic::Coefficients beside_information = {3.0, 20.0, 20.0};
-
-double log_odds(double chance) {
-  constexpr double least = 0.003;
-  return std::log(std::max(chance, least) / std::max(1.0 - chance, least));
-}
 
 }  // namespace
 

@@ -27,6 +27,11 @@ Coefficients solve(std::array<Coefficients, 3> a, Coefficients b) {
 
 }  // namespace
 
+double log_odds(double chance) {
+  constexpr double least = 0.003;
+  return std::log(std::max(chance, least) / std::max(1.0 - chance, least));
+}
+
 void OnlineLogistic::add_start(double weight) {
   for (std::size_t i = 0; i < 3; ++i) information_[i][i] += weight * start_information_[i];
 }

@@ -5,6 +5,9 @@
 
 namespace coppice {
 
+/// Of a chance or a share, for features. Those nearer to 0 and 1 than 0.003 are rounding.
+double log_odds(double chance);
+
 /// Chance of an event, logistic in three features: logit chance = c . x. Coefficients are found by
 /// maximum likelihood, from a start that counts as `information` on each of them: one Newton step
 /// for each observation. The chance never decreases with the second and third feature.

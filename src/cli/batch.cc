@@ -62,6 +62,7 @@ Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions&
                                               "devices",
                                               "draft",
                                               "draft-gpu-layers",
+                                              "draft-tensor-parallel",
                                               "format",
                                               "gpu-layers",
                                               "gpu-memory",
@@ -75,8 +76,7 @@ Fingerprint fingerprint_of(const po::variables_map& values, const EngineOptions&
                                               "stats",
                                               "stream",
                                               "target",
-                                              "threads",
-                                              "draft-tensor-parallel"};
+                                              "threads"};
   Fingerprint print;
   for (const auto& [name, value] : values) {
     if (std::find(no_matter.begin(), no_matter.end(), name) != no_matter.end()) continue;

@@ -218,7 +218,7 @@ void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& d
     }
   }
   const auto require_split = [&](ModelRole role, int ranks) {
-    const ModelFiles& files = role == ModelRole::target ? pair.target : *pair.draft;
+    const ModelFiles& files = pair.of(role);
     (void)slice_of(files.config, borders_of(files.config, files.weights), {0, ranks});
   };
   if (options.tensor_parallel == 0) {
@@ -309,12 +309,11 @@ PairFiles::PairFiles(const EngineOptions& options)
 
 std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
                                   ModelRole role, std::span<Device* const> devices) {
-  const bool is_target = role == ModelRole::target;
   const auto ranks = static_cast<std::size_t>(ranks_of(options, role));
-  return load_opened(is_target ? files.target : *files.draft, devices.first(ranks),
+  return load_opened(files.of(role), devices.first(ranks),
                      limits_of(options, role, *devices.front()), [&](double fraction) {
                        if (!options.progress) return;
-                       options.progress({is_target ? "target" : "draft", fraction});
+                       options.progress({role == ModelRole::target ? "target" : "draft", fraction});
                      });
 }
 
@@ -322,8 +321,7 @@ std::unique_ptr<Model> plan_model(const EngineOptions& options, const PairFiles&
                                   ModelRole role, Device& planner) {
   ModelOptions limits = limits_of(options, role, planner);
   limits.shard.ranks = ranks_of(options, role);
-  return load_opened(role == ModelRole::target ? files.target : *files.draft,
-                     std::array<Device*, 1>{&planner}, limits, {});
+  return load_opened(files.of(role), std::array<Device*, 1>{&planner}, limits, {});
 }
 
 std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options) {

@@ -21,9 +21,14 @@ inline constexpr std::int32_t kv_page_size = 16;
 /// Most that max_sequences may be.
 inline constexpr std::int32_t most_sequences = 1024;
 
+enum class ModelRole { target, draft };
+
 /// The files of the options' models, open for planning and for loading. Throws as ModelFiles.
 struct PairFiles {
   explicit PairFiles(const EngineOptions& options);
+  /// `draft` is there if it is asked for.
+  const ModelFiles& of(ModelRole role) const { return role == ModelRole::target ? target : *draft; }
+
   const ModelFiles target;
   std::optional<const ModelFiles> draft;
 };
@@ -50,8 +55,6 @@ void check_capacities(const EngineOptions& options);
 
 /// Throws Error(usage) where a model that is stored quantised is to be rounded.
 void require_roundings(const EngineOptions& options);
-
-enum class ModelRole { target, draft };
 
 /// What its matrices are rounded to; nullopt: kept.
 std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole role);

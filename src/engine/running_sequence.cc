@@ -283,11 +283,11 @@ Generation RunningSequence::finish(double seconds) {
   used.draft_temperature = speculator.draft_temperature();
   used.seed = options.seed;
   used.target_layers = placement_of(*engine.target.model);
-  if (engine.draft.model != nullptr) {
+  used.target_devices = static_cast<std::int32_t>(engine.target.model->devices().size());
+  if (engine.draft.model) {
+    used.draft_layers = placement_of(*engine.draft.model);
     used.draft_devices = static_cast<std::int32_t>(engine.draft.model->devices().size());
   }
-  used.target_devices = static_cast<std::int32_t>(engine.target.model->devices().size());
-  if (engine.draft.model) used.draft_layers = placement_of(*engine.draft.model);
   used.device = engine.device->name();
   used.dtype = compute_name(*engine.target.model);
   used.kv_dtype = name_of(engine.device->kv_dtype());

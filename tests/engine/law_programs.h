@@ -24,7 +24,7 @@
 
 namespace coppice::testing {
 
-inline constexpr double tolerance = 5e-6, noticed = 10 * tolerance;
+inline constexpr double tolerance = 5e-6, noticed = 1e-4;
 
 inline TinyModel of_tokens(std::int32_t tokens) {
   TinyModel model = law_shape(11);

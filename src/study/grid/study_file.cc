@@ -63,8 +63,8 @@ namespace fs = std::filesystem;
 constexpr const char* lock_name = "lock";
 constexpr std::uintmax_t largest_study_file = std::uintmax_t{256} << 20;
 
-/// Throws Error(usage) for a folder with anything but these and what killed writes leave.
-/// The name of something in the folder that is not `own`; empty: there is no such thing.
+/// The name of something in the folder that is neither `own` nor what killed writes leave; empty:
+/// there is no such thing.
 std::string foreign_name(const fs::path& path, std::initializer_list<const char*> own) {
   for (const auto& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
