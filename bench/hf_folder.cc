@@ -49,6 +49,11 @@ class OutputFile {
     }
   }
 
+  /// The file has `bytes`; those that were not written are zeros that take no room on the disk.
+  void set_size(std::uint64_t bytes) const {
+    if (::ftruncate(file_, static_cast<off_t>(bytes)) != 0) fail();
+  }
+
   void close() {
     const int file = std::exchange(file_, -1);
     if (::close(file) != 0) fail();
@@ -121,7 +126,9 @@ class BlockWriters {
         values.resize(block.values);
         fill_(block.tensor, block.first, values);
         const std::uint64_t place = tensors_[block.tensor].begin - tensors_.front().begin;
-        file_.write(data_ + place + 2 * block.first, values.data(), 2 * values.size());
+        if (!std::all_of(values.begin(), values.end(), [](auto value) { return value == 0; })) {
+          file_.write(data_ + place + 2 * block.first, values.data(), 2 * values.size());
+        }
         written_ += 2 * values.size();
       }
     } catch (...) {
@@ -280,6 +287,7 @@ void fill_random(const Tensor& tensor, std::uint64_t first, float factor,
                  std::span<std::uint16_t> out) {
   const double deviation =
       std::sqrt(3.0) / std::sqrt(static_cast<double>(tensor.is_norm ? 1 : tensor.shape.back()));
+  if (factor == 0.0f && !tensor.is_norm) return std::fill(out.begin(), out.end(), 0);
   const float scale = static_cast<float>(deviation) * factor;
   std::uint64_t state = (tensor.begin + first) * 0x9e3779b97f4a7c15ull + 0x2545f4914f6cdd1dull;
   for (std::uint16_t& value : out) {
@@ -311,6 +319,7 @@ void write_tensor_file(const std::filesystem::path& file, std::span<const Tensor
   OutputFile out(file);
   out.write(0, &length, sizeof(length));
   out.write(sizeof(length), text.data(), text.size());
+  out.set_size(sizeof(length) + length + tensors.back().end() - start);
   BlockWriters(out, sizeof(length) + length, tensors, fill).wait(progress);
   out.close();
 }

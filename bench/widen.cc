@@ -5,6 +5,7 @@
 //   build/bench/widen models/stories/target llama-2-7b DIR
 //   build/bench/widen models/stories/target DIR --hidden 1024 --layers 6 --heads 8 --kv-heads 4
 //                     --ffn 4096
+//   build/bench/widen --empty-layers models/stories/target llama-2-70b DIR   # 10 GB on the disk
 //
 // Load the result in bf16 or f32: f16 has no numbers as small as the extra layers' weights.
 #include <boost/program_options.hpp>
@@ -29,6 +30,7 @@ struct Interrupted {};
 struct Request {
   std::string source, shape, out;
   ModelShape own{};  ///< where no shape is named
+  ExtraLayers extra = ExtraLayers::random;
 };
 
 void print_help(const po::options_description& options) {
@@ -47,11 +49,14 @@ std::optional<Request> parse(int argc, char** argv) {
       {"heads", &ModelShape::heads},   {"kv-heads", &ModelShape::kv_heads},
       {"ffn", &ModelShape::ffn},
   };
-  po::options_description options("a shape of your own"), hidden, all;
+  po::options_description options("options; the numbers are a shape of your own"), hidden, all;
   for (const auto& [name, member] : numbers) {
     options.add_options()(name, po::value(&(request.own.*member)));
   }
-  options.add_options()("help", "print this");
+  bool empty_layers = false;
+  options.add_options()("empty-layers", po::bool_switch(&empty_layers),
+                        "layers beyond the source's are zeros, which take no room on the disk")(
+      "help", "print this");
   hidden.add_options()("word", po::value(&words));
   all.add(options).add(hidden);
   po::positional_options_description positions;
@@ -76,6 +81,7 @@ std::optional<Request> parse(int argc, char** argv) {
   if (given != 0 && given != std::size(numbers)) {
     throw_usage("give all of --hidden, --layers, --heads, --kv-heads and --ffn, or a SHAPE");
   }
+  if (empty_layers) request.extra = ExtraLayers::zero;
   request.source = words.front();
   request.out = words.back();
   if (given == 0) request.shape = words[1];
@@ -104,7 +110,8 @@ void run(const Request& request) {
   const ModelShape& shape = fitted.shape;
   const std::string shape_name = request.shape.empty() ? "given" : request.shape;
   const std::int64_t copies = shape.hidden / small.shape().hidden;
-  WideModel wide{shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape), {}};
+  WideModel wide{
+      shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape, request.extra), {}};
   wide.about = {{"source", request.source},
                 {"shape", shape_name},
                 {"r", copies},
@@ -128,7 +135,11 @@ void run(const Request& request) {
               long{small.shape().hidden});
   const std::int64_t extra = shape.layers - small.shape().layers;
   std::printf("  %ld layers", long{shape.layers});
-  if (extra > 0) std::printf(", the last %ld random and adding next to nothing", long{extra});
+  if (extra > 0 && request.extra == ExtraLayers::zero) {
+    std::printf(", the last %ld zeros", long{extra});
+  } else if (extra > 0) {
+    std::printf(", the last %ld random and adding next to nothing", long{extra});
+  }
   std::printf("\n");
   std::printf("  %ld heads and %ld KV heads of %ld, copies of %ld and %ld\n", long{shape.heads},
               long{shape.kv_heads}, long{shape.head_dim}, long{small.shape().heads},

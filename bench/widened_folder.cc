@@ -243,7 +243,11 @@ void write_wide_model(const SmallModel& small, const WideModel& wide, const fs::
   std::vector<Tensor> tensors;
   for (const WideTensor& made : wide.tensors) tensors.push_back(made.tensor);
   const std::vector<Shard> shards = shards_of(tensors, shard_bytes);
-  NewFolder folder(out, tensors.back().end());
+  std::uint64_t stored = 0;
+  for (const WideTensor& made : wide.tensors) {
+    if (made.factor != 0.0f) stored += 2 * made.tensor.values;
+  }
+  NewFolder folder(out, stored);
   for (const Shard& shard : shards) {
     const auto part = std::span(tensors).subspan(shard.begin, shard.end - shard.begin);
     write_tensor_file(

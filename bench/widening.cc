@@ -218,7 +218,7 @@ void require_fit(const ModelShape& small, const ModelShape& wide) {
 }
 
 std::vector<WideTensor> wide_tensors(const ModelShape& small, bool tied, double epsilon,
-                                     const ModelShape& wide) {
+                                     const ModelShape& wide, ExtraLayers extra) {
   require_fit(small, wide);
   const FamilyScales scales = scales_of(wide, epsilon);
   const bool is_gemma = wide.family == ShapeFamily::gemma3;
@@ -265,7 +265,7 @@ std::vector<WideTensor> wide_tensors(const ModelShape& small, bool tied, double 
     const std::string kind = in_layer ? name.substr(name.find('.', layer_prefix.size()) + 1) : name;
     if (in_layer && std::stoll(name.substr(layer_prefix.size())) >= small.layers) {
       const bool writes = kind == "self_attn.o_proj.weight" || kind == "mlp.down_proj.weight";
-      made.factor = writes ? extra_layer_factor : 1.0f;
+      made.factor = extra == ExtraLayers::zero ? 0.0f : writes ? extra_layer_factor : 1.0f;
     } else if (const auto copying = copyings.find(kind); copying != copyings.end()) {
       made.source = tied && name == "lm_head.weight" ? "model.embed_tokens.weight" : name;
       if (kind == cat(ffn_norm, ".weight")) {

@@ -34,6 +34,11 @@ namespace coppice::bench {
 /// nothing, are scaled by this.
 inline constexpr float extra_layer_factor = 0x1p-40f;
 
+/// What matrices of layers beyond the small model's hold. A file's zeros take no room on a disk
+/// that keeps files with holes: so shapes fit that do not otherwise. What zeros cost on a GPU is
+/// what other weights cost where memory limits, and less power where arithmetic does.
+enum class ExtraLayers { random, zero };
+
 /// How a family's norms are kept from changing anything. Products with them are exact.
 struct FamilyScales {
   float embedding = 1.0f;  ///< of the stored table
@@ -75,7 +80,8 @@ void require_fit(const ModelShape& small, const ModelShape& wide);
 /// The tensors of the wide model. `tied`: the small model's embedding table is its head, too;
 /// `epsilon`: of its norms. Throws like require_fit.
 std::vector<WideTensor> wide_tensors(const ModelShape& small, bool tied, double epsilon,
-                                     const ModelShape& wide);
+                                     const ModelShape& wide,
+                                     ExtraLayers extra = ExtraLayers::random);
 
 /// A shape that `small` fits into and that costs what a published one does.
 struct FittedShape {

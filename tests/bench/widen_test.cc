@@ -46,8 +46,10 @@ ModelShape widened(const TinyModel& from, std::int64_t hidden, std::int64_t ffn,
           heads,           kv_heads, from.head_dim, from.context_length};
 }
 
-WideModel wide_model(const SmallModel& small, const ModelShape& shape) {
-  return {shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape), {{"r", 2}}};
+WideModel wide_model(const SmallModel& small, const ModelShape& shape,
+                     ExtraLayers extra = ExtraLayers::random) {
+  return {
+      shape, wide_tensors(small.shape(), small.tied(), small.epsilon(), shape, extra), {{"r", 2}}};
 }
 
 std::vector<TokenId> prompt_of_20(std::int64_t vocab) {
@@ -146,10 +148,13 @@ TEST(Widen, LogitsAreThoseOfTheSmallModel) {
     write_tiny_model(folder.path() / "small", c.from);
     const SmallModel small(folder.path() / "small");
     EXPECT_FALSE(small.rounds());
-    write_wide_model(small, wide_model(small, c.shape), folder.path() / "wide");
-    const Differences worst = differences(folder.path() / "small", folder.path() / "wide");
-    EXPECT_LT(worst.f32, 1.0);
-    EXPECT_LT(worst.exact, 1.0);
+    for (const ExtraLayers extra : {ExtraLayers::random, ExtraLayers::zero}) {
+      const fs::path wide = folder.path() / (extra == ExtraLayers::zero ? "zero" : "random");
+      write_wide_model(small, wide_model(small, c.shape, extra), wide);
+      const Differences worst = differences(folder.path() / "small", wide);
+      EXPECT_LT(worst.f32, 1.0);
+      EXPECT_LT(worst.exact, 1.0);
+    }
   }
 }
 

@@ -247,6 +247,26 @@ TEST(Widening, ATiedTableBecomesAHeadOfItsOwn) {
   }
 }
 
+TEST(Widening, ExtraLayersAreRandomOrZero) {
+  for (const ExtraLayers extra : {ExtraLayers::random, ExtraLayers::zero}) {
+    int zeros = 0, others = 0;
+    for (const WideTensor& made :
+         wide_tensors(small, false, 1e-5, shape_of(64, 56, 4, 4, 2), extra)) {
+      if (made.copying) continue;
+      std::vector<std::uint16_t> values(made.tensor.values);
+      fill_random(made.tensor, 0, made.factor, values);
+      const bool zero =
+          std::count(values.begin(), values.end(), 0) == static_cast<std::ptrdiff_t>(values.size());
+      // Norms are ones: a stream of zeros behind a norm of zeros would hide a layer that is lost.
+      (zero ? zeros : others) += made.tensor.is_norm ? 0 : 1;
+      EXPECT_FALSE(zero && made.tensor.is_norm);
+    }
+    const int matrices = 7 * (4 - static_cast<int>(small.layers));
+    EXPECT_EQ(zeros, extra == ExtraLayers::zero ? matrices : 0);
+    EXPECT_EQ(others, extra == ExtraLayers::zero ? 0 : matrices);
+  }
+}
+
 TEST(Widening, ShapesThatDoNotFitAreRefused) {
   const auto expect_refused = [](ModelShape wide, const std::string& says) {
     try {
