@@ -135,6 +135,7 @@ int main(int argc, char** argv) try {
   std::string target, draft, prompts_file, dtype, device, settings_text, cost_table, prompts_out;
   std::string priced_by, target_weights, draft_weights;
   int per_kind = 0, new_tokens = 0, rounds = 0, threads = 0, prompt_tokens = 0, seeds = 0;
+  std::int32_t tensor_parallel = 1;
   double temperature = 0, most_seconds = 0;
   std::optional<double> draft_temperature;
   po::options_description options("bench/generate");
@@ -144,6 +145,8 @@ int main(int argc, char** argv) try {
       "draft", po::value(&draft)->default_value(models + "draft"), "model folder, or random")(
       "target-weights", po::value(&target_weights)->default_value("keep"), "as coppice's")(
       "draft-weights", po::value(&draft_weights)->default_value("keep"), "as coppice's")(
+      "tensor-parallel", po::value(&tensor_parallel)->default_value(1),
+      "GPUs that share the target")(
       "prompts",
       po::value(&prompts_file)->default_value(COPPICE_SOURCE_DIR "/bench/prompts/prompts.jsonl"),
       "JSON lines with kind and prompt")("per-kind", po::value(&per_kind)->default_value(6),
@@ -197,6 +200,7 @@ int main(int argc, char** argv) try {
   }
   EngineOptions load;
   load.max_sequences = 1;
+  load.tensor_parallel = tensor_parallel;
   load.target = target;
   load.draft = draft;
   load.target_weights = bench::rounding_in(target_weights);

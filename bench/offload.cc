@@ -99,14 +99,17 @@ void time_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string target, draft, gpu_memory, gpu_layers, rows, prompts_file, settings;
+  std::string target, draft, target_weights, gpu_memory, host_memory, gpu_layers, rows;
+  std::string prompts_file, settings;
   int per_kind = 0, new_tokens = 0, plain_tokens = 0;
   std::int32_t kv_tokens = 0;
   double temperature = 0.0;
   po::options_description options("options");
   options.add_options()("help", "print this")("target", po::value(&target), "model folder")(
       "draft", po::value(&draft), "model folder, or self:TYPE; none: passes and plain texts")(
+      "target-weights", po::value(&target_weights)->default_value("keep"), "as coppice's")(
       "gpu-memory", po::value(&gpu_memory), "so much of the card, such as 24GiB")(
+      "host-memory", po::value(&host_memory), "so much of the host's, whatever is free")(
       "gpu-layers", po::value(&gpu_layers)->default_value("auto"), "that stay on the card")(
       "kv-tokens", po::value(&kv_tokens)->default_value(2048), "KV of each model")(
       "rows", po::value(&rows)->default_value("1,65,257,769"), "of the passes that are timed")(
@@ -131,6 +134,8 @@ int main(int argc, char** argv) try {
   load.max_tree_size = 768;
   load.gpu_layers = cli::layers_in("gpu-layers", gpu_layers);
   if (!gpu_memory.empty()) load.gpu_memory = cli::bytes_in("gpu-memory", gpu_memory);
+  if (!host_memory.empty()) load.host_memory = cli::bytes_in("host-memory", host_memory);
+  load.target_weights = rounding_in(target_weights);
   if (draft.starts_with("self:")) {
     load.draft = target;
     load.draft_weights = rounding_in(draft.substr(5));
