@@ -54,10 +54,20 @@ class StoreRows {
   std::vector<std::int32_t> free_;
 };
 
+/// What all samplers use: the device's sampler, and the rows of the pass at hand.
+struct DeviceDrawing {
+  DeviceSampler& sampler;
+  StoreRows store;
+  std::vector<DrawText> texts = {};
+  std::vector<DrawRow> rows = {};
+  std::vector<DrawnChildren> drawn = {};  ///< by row
+  std::size_t taken = 0;                  ///< of these
+};
+
 class DeviceDraftSampler final : public DraftSampler {
  public:
-  DeviceDraftSampler(DeviceSampler& sampler, StoreRows& store, DrawingFault fault)
-      : sampler_(sampler), store_(store), fault_(fault) {}
+  DeviceDraftSampler(DeviceDrawing& drawing, DrawingFault fault)
+      : drawing_(drawing), fault_(fault) {}
   ~DeviceDraftSampler() override { end(); }
 
   void begin(SequenceState& state, const StepKey& key, const SamplingParams& params,
@@ -75,19 +85,18 @@ class DeviceDraftSampler final : public DraftSampler {
   // Nodes' lists keep their memory.
   void end() override {
     for (Node& node : nodes_) {
-      if (node.store >= 0) store_.give_back(std::exchange(node.store, -1));
+      if (node.store >= 0) drawing_.store.give_back(std::exchange(node.store, -1));
     }
     excluded_.clear();
   }
 
-  /// Appends a pass's rows, those of the text of this number.
-  void stage(const TokenTree& candidates, std::span<const std::int32_t> nodes, std::int32_t text,
-             std::vector<DrawRow>& rows) {
+  void stage(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
+    const auto text = static_cast<std::int32_t>(drawing_.texts.size());
     nodes_.resize(std::max(nodes_.size(), candidates.token.size()));
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       Node& node = nodes_[n];
-      node.store = store_.take();
+      node.store = drawing_.store.take();
       node.key = candidates.key[n];
       node.depth = candidates.depth[n];
       node.drawn = node.next = 0;
@@ -97,22 +106,24 @@ class DeviceDraftSampler final : public DraftSampler {
       node.left = {};
       node.children.clear();
       node.scores.clear();
-      rows.push_back({node.store, id, node.depth, node.key, text,
-                      ends_text(candidates, id) ? none_ : candidates.mask(id)});
+      drawing_.rows.push_back({node.store, id, node.depth, node.key, text,
+                               ends_text(candidates, id) ? none_ : candidates.mask(id)});
     }
     update_penalty(candidates);
+    drawing_.texts.push_back(text_);
   }
-  const DrawText& text() const { return text_; }
 
-  void take(std::int32_t node, const DrawnChildren& drawn) {
-    note(nodes_[static_cast<std::size_t>(node)], drawn);
+  void take(const TokenTree&, std::span<const std::int32_t> nodes) override {
+    for (const std::int32_t node : nodes) {
+      note(nodes_[static_cast<std::size_t>(node)], drawing_.drawn[drawing_.taken++]);
+    }
   }
 
   void forget(std::span<const std::int32_t> nodes) override {
     for (const std::int32_t id : nodes) {
       const auto n = static_cast<std::size_t>(id);
       if (n >= nodes_.size() || nodes_[n].store < 0) continue;
-      store_.give_back(std::exchange(nodes_[n].store, -1));
+      drawing_.store.give_back(std::exchange(nodes_[n].store, -1));
     }
   }
 
@@ -134,7 +145,7 @@ class DeviceDraftSampler final : public DraftSampler {
     for (;; ++node.next) {
       if (node.next >= node.children.size() && !node.exhausted) {
         update_penalty(candidates);
-        note(node, sampler_.more(text_, row_of(node, id), node.children.back().token));
+        note(node, drawing_.sampler.more(text_, row_of(node, id), node.children.back().token));
       }
       if (node.next >= node.children.size()) return std::nullopt;
       const DeviceChild& next = node.children[node.next];
@@ -189,7 +200,7 @@ class DeviceDraftSampler final : public DraftSampler {
     if (at != node.children.end()) {
       score = node.scores[static_cast<std::size_t>(at - node.children.begin())];
     } else if (!node.exhausted) {
-      score = sampler_.score_of(text_, row_of(node, id), token);
+      score = drawing_.sampler.score_of(text_, row_of(node, id), token);
     }
     if (!(score > 0.0f)) return std::nullopt;  // D excludes it
     return evidence_of(node.moments, text_.belief_inverse_temperature, static_cast<double>(score));
@@ -252,8 +263,7 @@ class DeviceDraftSampler final : public DraftSampler {
     node.scores.insert(node.scores.end(), drawn.scores.begin(), drawn.scores.end());
   }
 
-  DeviceSampler& sampler_;
-  StoreRows& store_;
+  DeviceDrawing& drawing_;
   const DrawingFault fault_;
   SequenceState* state_ = nullptr;
   DrawText text_;
@@ -266,63 +276,47 @@ class DeviceDraftSampler final : public DraftSampler {
 class DeviceDraftSampling final : public DraftSampling {
  public:
   DeviceDraftSampling(DeviceSampler& sampler, std::int32_t store_rows)
-      : sampler_(sampler), store_(store_rows) {}
+      : drawing_{sampler, StoreRows(store_rows)} {}
 
   std::unique_ptr<DraftSampler> make() override {
-    return std::make_unique<DeviceDraftSampler>(sampler_, store_, fault_);
+    return std::make_unique<DeviceDraftSampler>(drawing_, fault_);
   }
 
-  PassEpilogue* prepare(std::span<const SampledNodes> trees) override {
-    texts_.clear();
-    rows_.clear();
-    for (const SampledNodes& tree : trees) {
-      DeviceDraftSampler& sampler = of(tree);
-      sampler.stage(*tree.candidates, tree.nodes, static_cast<std::int32_t>(texts_.size()), rows_);
-      texts_.push_back(sampler.text());
-    }
-    sampler_.stage_draw({texts_, rows_});
-    return &sampler_.draw_epilogue();
+  void begin_pass() override {
+    drawing_.texts.clear();
+    drawing_.rows.clear();
   }
 
-  void wait() override {
-    drawn_.resize(rows_.size());
-    sampler_.collect_draw(drawn_);
+  PassEpilogue* epilogue() override {
+    drawing_.sampler.stage_draw({drawing_.texts, drawing_.rows});
+    return &drawing_.sampler.draw_epilogue();
   }
 
-  void take(std::span<const SampledNodes> trees, const float*) override {
-    std::size_t row = 0;
-    for (const SampledNodes& tree : trees) {
-      for (const std::int32_t node : tree.nodes) of(tree).take(node, drawn_[row++]);
-    }
+  void collect(const float*) override {
+    drawing_.taken = 0;
+    drawing_.drawn.resize(drawing_.rows.size());
+    drawing_.sampler.collect_draw(drawing_.drawn);
   }
 
   PassEpilogue* prepare_scores(std::span<const TokenId> next,
                                const SamplingParams& params) override {
-    sampler_.stage_score(next, params);
-    return &sampler_.score_epilogue();
+    drawing_.sampler.stage_score(next, params);
+    return &drawing_.sampler.score_epilogue();
   }
 
   void take_scores(std::span<const TokenId>, const SamplingParams&, const float*,
                    std::span<float> out) override {
-    sampler_.collect_scores(out);
+    drawing_.sampler.collect_scores(out);
   }
 
   void plant(DrawingFault fault) override {
     fault_ = fault;
-    sampler_.plant(fault_of(fault));
+    drawing_.sampler.plant(fault_of(fault));
   }
 
  private:
-  static DeviceDraftSampler& of(const SampledNodes& tree) {
-    return static_cast<DeviceDraftSampler&>(*tree.sampler);
-  }
-
-  DeviceSampler& sampler_;
-  StoreRows store_;
+  DeviceDrawing drawing_;
   DrawingFault fault_ = DrawingFault::none;
-  std::vector<DrawText> texts_;
-  std::vector<DrawRow> rows_;
-  std::vector<DrawnChildren> drawn_;
 };
 
 }  // namespace

@@ -223,20 +223,22 @@ std::size_t DraftRunner::run_pass(std::span<const StepNodes> frontiers) {
     }
   }
   const double all_rows = static_cast<double>(tokens_.size());
-  PassEpilogue* const epilogue = sampling_->prepare(sampled_);
+  sampling_->begin_pass();
+  for (const auto& [step, candidates, nodes] : sampled_) step->sampler_->stage(*candidates, nodes);
+  PassEpilogue* const epilogue = sampling_->epilogue();
   const float* result = nullptr;
   double draft_seconds = 0.0, drawing_seconds = 0.0;
   {
     const Stopwatch timing(draft_seconds);
     result = model_.forward({tokens_, positions_, write_slots_, segments_, logit_rows_}, pool_,
                             epilogue);
-    sampling_->wait();
+    sampling_->collect(result);
   }
   guard.computed = true;
   ++passes_;
   {
     const Stopwatch timing(drawing_seconds);
-    sampling_->take(sampled_, result);
+    for (const auto& [step, candidates, nodes] : sampled_) step->sampler_->take(*candidates, nodes);
   }
   for (std::size_t t = 0; t < texts; ++t) {
     DraftStep& step = *frontiers[t].step;
@@ -306,7 +308,7 @@ void DraftRunner::queue_root(const StepNodes& frontier) {
   }
   write_slots_.insert(write_slots_.end(), fresh.begin(), fresh.end());
   logit_rows_.push_back(first + rows - 1);
-  sampled_.push_back({step.sampler_.get(), frontier.candidates, frontier.nodes});
+  sampled_.push_back(frontier);
 }
 
 void DraftRunner::queue_nodes(const StepNodes& frontier) {
@@ -341,7 +343,7 @@ void DraftRunner::queue_nodes(const StepNodes& frontier) {
     tokens_.push_back(candidates.token[node]);
     positions_.push_back(prefix - 1 + candidates.depth[node]);
   }
-  sampled_.push_back({step.sampler_.get(), &candidates, step.rows_});
+  sampled_.push_back({&step, &candidates, step.rows_});
 }
 
 // Puts the root, everything evaluated so far and `nodes` in depth-first order: every KV token is

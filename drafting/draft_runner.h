@@ -161,8 +161,8 @@ class DraftRunner final : public DraftPasses {
   TreeOrder order_;                       ///< of root, evaluated and new nodes
   std::vector<std::int32_t> new_before_;  ///< by row of this order: new nodes before it
   std::vector<StepNodes> frontiers_;
-  std::vector<SampledNodes> sampled_;  ///< by text of the pass
-  std::vector<double> rows_of_text_;   ///< likewise
+  std::vector<StepNodes> sampled_;    ///< by text of the pass, in the order of its rows
+  std::vector<double> rows_of_text_;  ///< by text of the pass
   PassLayout layout_;
   std::vector<KvSegment> segments_;
   std::vector<KvSlot> write_slots_;

@@ -28,6 +28,10 @@ class DraftSampler : public DraftEvidence {
                      AcceptanceRule draw, double inverse_temperature) = 0;
   /// Ends it: what its nodes held is free for others.
   virtual void end() = 0;
+  /// The next rows of logits of the pass that DraftSampling has begun are to be these nodes'.
+  virtual void stage(const TokenTree& candidates, std::span<const std::int32_t> nodes) = 0;
+  /// The same nodes, in the same order among samplers: the pass has left their logits.
+  virtual void take(const TokenTree& candidates, std::span<const std::int32_t> nodes) = 0;
   /// These nodes have lost their place for good.
   virtual void forget(std::span<const std::int32_t> /*nodes*/) {}
   /// See DraftSource::exclude.
@@ -47,31 +51,24 @@ class DraftSampler : public DraftEvidence {
   virtual std::optional<BeliefEvidence> evidence(std::int32_t node, TokenId token) = 0;
 };
 
-/// One growing tree's nodes among a pass's logit rows.
-struct SampledNodes {
-  DraftSampler* sampler = nullptr;
-  const TokenTree* candidates = nullptr;
-  std::span<const std::int32_t> nodes;
-};
-
 /// Where samplers of a draft come from, and what they share: the logits of its passes, which have
-/// the nodes of one tree or of several. For every pass: prepare() before it, wait() and take()
-/// behind it. Not for several threads at a time. Outlives its samplers.
+/// the nodes of one tree or of several. For every pass: begin_pass(), DraftSampler::stage() of each
+/// tree and epilogue() before it, collect() and DraftSampler::take() of each tree behind it. Not
+/// for several threads at a time. Outlives its samplers.
 class DraftSampling {
  public:
   virtual ~DraftSampling() = default;
   /// A sampler for one tree at a time.
   virtual std::unique_ptr<DraftSampler> make() = 0;
 
-  /// A pass is about to be queued whose logit rows are these nodes, tree after tree. Returns what
-  /// is to be queued behind it, nullptr for nothing.
-  virtual PassEpilogue* prepare(std::span<const SampledNodes> trees) = 0;
-  /// Waits for the pass that has been queued.
-  virtual void wait() {}
-  /// The pass leaves these logits ([nodes, draft vocab]).
-  virtual void take(std::span<const SampledNodes> trees, const float* logits) = 0;
+  /// Forgets what was staged for an earlier pass.
+  virtual void begin_pass() {}
+  /// Returns what is to be queued behind the pass, nullptr for nothing.
+  virtual PassEpilogue* epilogue() { return nullptr; }
+  /// Waits for the pass, which leaves these logits ([nodes, draft vocab]).
+  virtual void collect(const float* logits) = 0;
 
-  /// The same pair for a pass whose rows are scored: how probable the draft finds the token
+  /// For a pass whose rows are scored, before and behind it: how probable the draft finds the token
   /// after each, without bias and penalties, which take_scores writes to `out`.
   virtual PassEpilogue* prepare_scores(std::span<const TokenId> next,
                                        const SamplingParams& params) = 0;

@@ -22,21 +22,16 @@ struct HostSampling {
   NoiseCache& noise;
   const std::int32_t cells;  ///< of the number that will judge a child
   LogitsScratch scratch;
+  const float* logits = nullptr;  ///< of a pass, from the next row on that a sampler takes
   const std::shared_ptr<SpareRows> spare = std::make_shared<SpareRows>();
-};
-
-class HostDraftSampler : public DraftSampler {
- public:
-  virtual void take(const TokenTree& candidates, std::int32_t node,
-                    std::span<const float> logits) = 0;
 };
 
 /// `Drawer` is BasicChildDrawer, or one with a planted fault.
 template <typename Drawer>
-class HostSamplerWith final : public HostDraftSampler {
+class HostDraftSampler final : public DraftSampler {
  public:
   template <typename... Decisions>
-  explicit HostSamplerWith(HostSampling& shared, Decisions... decisions)
+  explicit HostDraftSampler(HostSampling& shared, Decisions... decisions)
       : shared_(shared),
         drawer_(shared.vocab_size, shared.noise, decisions..., shared.cells, shared.spare) {}
 
@@ -48,21 +43,12 @@ class HostSamplerWith final : public HostDraftSampler {
   }
   void end() override { drawer_.end(); }
 
-  void take(const TokenTree& candidates, std::int32_t node,
-            std::span<const float> logits) override {
-    const std::span<float> declared = drawer_.prepare(node);
-    const std::span<float> probs = declared.first(logits.size());
-    std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
-    const auto mask = candidates.mask(node);
-    logits = masked_logits(logits, mask.get(), shared_.scratch, state_->bias);
-    // The draft has no token that may follow, or none is wanted.
-    if (logits.empty() || ends_text(candidates, node)) {
-      std::fill(probs.begin(), probs.end(), 0.0f);
-    } else {
-      const PathCounts counts(*state_, params_, candidates, node);
-      process_logits(logits, params_, counts.seen(), shared_.scratch, probs, counts.fresh());
+  void stage(const TokenTree&, std::span<const std::int32_t>) override {}
+  void take(const TokenTree& candidates, std::span<const std::int32_t> nodes) override {
+    for (const std::int32_t node : nodes) {
+      take(candidates, node, {shared_.logits, shared_.common_vocab});
+      shared_.logits += shared_.draft_vocab;
     }
-    drawer_.ready(node);
   }
 
   void exclude(std::int32_t node, TokenId token) override { drawer_.exclude(node, token); }
@@ -82,6 +68,22 @@ class HostSamplerWith final : public HostDraftSampler {
   const DistributionTable* distributions() const override { return &drawer_.distributions(); }
 
  private:
+  void take(const TokenTree& candidates, std::int32_t node, std::span<const float> logits) {
+    const std::span<float> declared = drawer_.prepare(node);
+    const std::span<float> probs = declared.first(logits.size());
+    std::fill(declared.begin() + static_cast<std::ptrdiff_t>(logits.size()), declared.end(), 0.0f);
+    const auto mask = candidates.mask(node);
+    logits = masked_logits(logits, mask.get(), shared_.scratch, state_->bias);
+    // The draft has no token that may follow, or none is wanted.
+    if (logits.empty() || ends_text(candidates, node)) {
+      std::fill(probs.begin(), probs.end(), 0.0f);
+    } else {
+      const PathCounts counts(*state_, params_, candidates, node);
+      process_logits(logits, params_, counts.seen(), shared_.scratch, probs, counts.fresh());
+    }
+    drawer_.ready(node);
+  }
+
   HostSampling& shared_;
   Drawer drawer_;
   SequenceState* state_ = nullptr;
@@ -106,23 +108,13 @@ class HostDraftSampling final : public DraftSampling {
 
   std::unique_ptr<DraftSampler> make() override {
     if (fault_ == DrawingFault::none) {
-      return std::make_unique<HostSamplerWith<BasicChildDrawer<Decisions>>>(shared_, decide_);
+      return std::make_unique<HostDraftSampler<BasicChildDrawer<Decisions>>>(shared_, decide_);
     }
-    return std::make_unique<HostSamplerWith<FaultyChildDrawer<Decisions>>>(shared_, fault_,
-                                                                           decide_);
+    return std::make_unique<HostDraftSampler<FaultyChildDrawer<Decisions>>>(shared_, fault_,
+                                                                            decide_);
   }
 
-  PassEpilogue* prepare(std::span<const SampledNodes>) override { return nullptr; }
-
-  void take(std::span<const SampledNodes> trees, const float* logits) override {
-    for (const SampledNodes& tree : trees) {
-      auto& sampler = static_cast<HostDraftSampler&>(*tree.sampler);
-      for (const std::int32_t node : tree.nodes) {
-        sampler.take(*tree.candidates, node, {logits, shared_.common_vocab});
-        logits += shared_.draft_vocab;
-      }
-    }
-  }
+  void collect(const float* logits) override { shared_.logits = logits; }
 
   PassEpilogue* prepare_scores(std::span<const TokenId>, const SamplingParams&) override {
     return nullptr;

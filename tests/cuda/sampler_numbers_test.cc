@@ -47,12 +47,13 @@ class SamplerNumbers : public testing::SamplerTest {
     for (auto& children : drawn_) children.clear();
     const auto evaluate = [&](std::int32_t node, float* row) {
       const std::vector<std::int32_t> nodes{node};
-      const SampledNodes rows{&draft, &tree_, nodes};
-      sampling.prepare({&rows, 1});
+      sampling.begin_pass();
+      draft.stage(tree_, nodes);
+      sampling.epilogue();
       transfers_->send();
       sampler_->draw(row, vocab, 1);
-      sampling.wait();
-      sampling.take({&rows, 1}, nullptr);
+      sampling.collect(nullptr);
+      draft.take(tree_, nodes);
       for (std::int32_t rank = 0; rank < ranks; ++rank) {
         const auto child = draft.child(tree_, node, rank);
         ASSERT_TRUE(child);

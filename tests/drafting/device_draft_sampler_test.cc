@@ -148,10 +148,11 @@ class DeviceDrafting : public ::testing::Test {
     for (const auto& [sampling, sampler] :
          {std::pair{host_sampling_.get(), host_.get()}, {device_sampling_.get(), device_.get()}}) {
       sampler->begin(state_, key, params, draw, inverse_temperature);
-      const SampledNodes tree{sampler, &tree_, nodes};
-      sampling->prepare({&tree, 1});
-      sampling->wait();
-      sampling->take({&tree, 1}, all.data());
+      sampling->begin_pass();
+      sampler->stage(tree_, nodes);
+      sampling->epilogue();
+      sampling->collect(all.data());
+      sampler->take(tree_, nodes);
     }
   }
 
