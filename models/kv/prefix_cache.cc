@@ -70,7 +70,7 @@ void CacheRef::leave() noexcept {
 CacheRef CacheRef::fork() const noexcept {
   if (cache_ == nullptr) return {};
   const PrefixCache::Lock lock(cache_->mutex_);
-  if (cache_->fault_ != CacheFault::fork_without_user) cache_->enter(node_);
+  cache_->enter(node_);
   CacheRef other(cache_, node_, length_);
   other.draft_whole_ = draft_whole_;
   return other;
@@ -373,24 +373,11 @@ CacheNode* PrefixCache::split(CacheNode& node, std::int32_t at) noexcept {
   result->used = node.used;
   result->lacked = node.lacked;
   result->lacking_texts = node.lacking_texts;
-  if (fault_ == CacheFault::stale_slots) {
-    result->target.keep(node.target, node.size() - at, node.size());
-    node.target.cut(node.size() - at);
-  } else {
-    result->target.keep(node.target, 0, at);
-    node.target.drop_front(at);
-  }
-  if (fault_ == CacheFault::split_shares_slot) {
-    result->target.cut(at - 1);
-    result->target.share(node.target, 0);
-  }
+  result->target.keep(node.target, 0, at);
+  node.target.drop_front(at);
   result->draft.keep(node.draft, 0, drafted);
   node.draft.drop_front(drafted);
-  if (fault_ != CacheFault::stale_split) {
-    node.tokens.erase(node.tokens.begin(), node.tokens.begin() + at);
-  } else {
-    node.tokens.resize(node.tokens.size() - static_cast<std::size_t>(at));
-  }
+  node.tokens.erase(node.tokens.begin(), node.tokens.begin() + at);
   node.begin += at;
   node.parent = result;
   // The node's owner among its former siblings changes hands.
@@ -442,11 +429,6 @@ bool PrefixCache::evict(const Slots& wanted) noexcept {
     return std::max(wanted.target - target_.free_slots(),
                     draft_ == nullptr ? 0 : wanted.draft - draft_->free_slots());
   };
-  if (fault_ == CacheFault::evicts_pinned && lacking() > 0) {
-    CacheNode* leaf = &root_;
-    while (!leaf->children.empty()) leaf = leaf->children.begin()->second.get();
-    if (leaf != &root_ && leaf->users > 0) leaf->target.cut(0);
-  }
   while (!idle_.empty()) {
     const std::int32_t more = lacking();
     if (more <= 0) break;
@@ -460,7 +442,7 @@ bool PrefixCache::evict(const Slots& wanted) noexcept {
 void PrefixCache::cut_leaf(CacheNode& leaf, std::int32_t size) noexcept {
   const std::int32_t target = leaf.target.size(), draft = leaf.draft.size();
   leaf.target.cut(size);
-  if (fault_ != CacheFault::draft_outlives_target) leaf.draft.cut(size);
+  leaf.draft.cut(size);
   counts_.evicted_tokens += leaf.size() - size;
   for (Slots* const slots : {&counts_.shared, &counts_.evictable}) {
     slots->target -= target - leaf.target.size();

@@ -73,17 +73,6 @@ class CacheRef {
   mutable bool draft_whole_ = false;  ///< known: it stays so
 };
 
-/// Faults of the tree, for tests that must notice.
-enum class CacheFault {
-  none,
-  split_shares_slot,      ///< both parts of a split have one slot
-  fork_without_user,      ///< a fork does not count
-  evicts_pinned,          ///< leaves with a reference are taken, too
-  stale_split,            ///< the lower part of a split keeps the upper one's first tokens
-  stale_slots,            ///< and its slots of the target
-  draft_outlives_target,  ///< an evicted token's draft KV stays
-};
-
 /// Owns the KV of what texts share, of both models, so that their caches cannot drift apart.
 /// Thread-safe. Nothing but the constructor can fail for lack of memory: less is shared then.
 class PrefixCache {
@@ -114,7 +103,6 @@ class PrefixCache {
 
   /// Throws Error(failure) where the tree is not what it should be: tests.
   void validate() const;
-  void plant(CacheFault fault) { fault_ = fault; }
 
   KvPool& target_pool() const { return target_; }
   KvPool* draft_pool() const { return draft_; }
@@ -151,7 +139,6 @@ class PrefixCache {
   std::list<CacheNode*> idle_;  ///< leaves without users, by CacheNode::used
   std::uint64_t clock_ = 0, passes_ = 0;
   Counts counts_;
-  CacheFault fault_ = CacheFault::none;
 };
 
 }  // namespace coppice

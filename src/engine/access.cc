@@ -73,6 +73,5 @@ void EngineAccess::change_passes(ChangePass change) {
 }
 void EngineAccess::plant(DrawingFault fault) { impl_.draft_runner->plant(fault); }
 void EngineAccess::plant(DeviceFault fault) { impl_.sampler->plant(fault); }
-void EngineAccess::plant(EngineFault fault) { impl_.fault = fault; }
 
 }  // namespace coppice

@@ -24,18 +24,6 @@
 
 namespace coppice {
 
-/// Faults of the engine's own, for tests that must notice.
-enum class EngineFault {
-  none,
-  twins_grow_together,  ///< sequences of equal noise share the common heap
-  copies_counted_once,  ///< plans by sequence take what sequences share for read once
-  hit_counted_twice,    ///< what a waiting sequence finds is added to what it had found before
-  preempted_noise_is_reused,     ///< a preempted sequence's steps are counted from 0 again
-  shared_steps_are_not_learned,  ///< learning from steps of several sequences throws
-  looks_under_rejection,         ///< sizes by costs drop children that were drawn, looked at
-  preempted_as_it_ends,          ///< others take, once, what a sequence has that has just ended
-};
-
 /// The wall clock, but that it stands still while the engine loads and measures costs.
 inline double working_seconds(const Engine& engine) {
   return now_seconds() - engine.load_seconds();
@@ -93,7 +81,6 @@ class EngineAccess {
   void change_passes(ChangePass change);
   void plant(DrawingFault fault);  ///< for engines with a draft
   void plant(DeviceFault fault);   ///< for devices that judge
-  void plant(EngineFault fault);
 
   /// All that it owns (engine_impl.h): for the engine's own tests and benches.
   static Engine::Impl& impl(Engine& engine) { return *engine.impl_; }

@@ -85,7 +85,6 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::atomic<double> load_seconds = 0.0;
   /// Set to judge by another rule than the options say, on the host: planted faults.
   std::function<std::unique_ptr<Verifier>()> other_verifier;
-  EngineFault fault = EngineFault::none;
   StepObserver observer;  ///< of every generation; empty: none
   /// Held for one step at a time: models, runners and pools are shared by all sequences.
   std::mutex mutex;

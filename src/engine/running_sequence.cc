@@ -102,8 +102,7 @@ void RunningSequence::begin_draft(const DraftPrompt& prompt) {
 }
 
 void RunningSequence::find_shared() {
-  const std::int32_t before =
-      engine.fault == EngineFault::hit_counted_twice ? 0 : state.target_kv();
+  const std::int32_t before = state.target_kv();
   state.find_shared();
   if (account.preemptions == 0) result_.statistics.cached_tokens += state.target_kv() - before;
 }
@@ -119,7 +118,6 @@ void RunningSequence::take_pass(const DraftPrompt& prompt, double seconds, doubl
 }
 
 void RunningSequence::release_kv() {
-  if (engine.fault == EngineFault::preempted_noise_is_reused) state.steps = 0;
   state.release();
   draft_ready_ = false;
   speculator.forget_draft();

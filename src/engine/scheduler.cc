@@ -123,10 +123,6 @@ bool Call::deliver(RunningSequence& sequence) {
   const std::lock_guard lock(scheduler_.mutex_);
   Scheduler& s = scheduler_;
   if (sequence.failure || sequence.ended()) {
-    if (s.engine_.fault == EngineFault::preempted_as_it_ends) {
-      s.engine_.fault = EngineFault::none;
-      Scheduler::take_kv(sequence);
-    }
     s.leave(sequence);
     if (s.leader_ == nullptr) s.wake_next_leader();
     return false;

@@ -23,9 +23,6 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request, Text
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
   policy_ = make_policy(request.options, request.plan, sizer_.get(), calibration_.get());
-  if (engine.fault == EngineFault::looks_under_rejection && sizer_ != nullptr) {
-    policy_ = make_dyspec_policy({&sizer_->calibration(), &sizer_->prices(), true});
-  }
   by_costs_ = policy_->by_costs();
   if (request.looks_up()) {
     lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr, index);

@@ -19,8 +19,7 @@ class Planner {
         judged_(limits_.max_logit_rows),
         kv_tokens_(limits_.max_kv_tokens),
         slots_(engine.target_runner->free_slots()),
-        reads_by_sequence_(engine.target_runner->reads_by_text() &&
-                           engine.fault != EngineFault::copies_counted_once) {}
+        reads_by_sequence_(engine.target_runner->reads_by_text()) {}
 
   void choose() {
     for (RunningSequence* const sequence : sequences_) {
@@ -158,7 +157,6 @@ class Planner {
       return other != &sequence && a.seed == b.seed && a.stream == b.stream &&
              !other->request.greedy();
     };
-    if (engine_.fault == EngineFault::twins_grow_together) return false;
     return sequence.speculator.draws_for_good() &&
            std::any_of(sequences_.begin(), sequences_.end(), is_twin);
   }

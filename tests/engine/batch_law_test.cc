@@ -15,6 +15,7 @@
 #include "engine/batch.h"
 #include "engine/law_prices.h"
 #include "engine/sampled_law.h"
+#include "planted/planted.h"
 #include "reference/pass_faults.h"
 #include "reference/random_tokens.h"
 #include "reference/sanitized.h"
@@ -370,12 +371,12 @@ TEST_F(BatchLaw, TwinsGrowApart) {
   load_.max_tree_size = 12;
   load_.max_batch_rows = 14;
   Engine small = Engine::load(load_);
-  for (const EngineFault fault : {EngineFault::none, EngineFault::twins_grow_together}) {
-    EngineAccess(small).plant(fault);
+  for (const Fault fault : {Fault::none, Fault::twins_grow_together}) {
+    const Planted planted(fault);
     const Found of_few = write(small, groups);
     std::cout << "few rows: " << of_few.side_by_side << " side by side, " << of_few.same
               << " of these the same\n";
-    if (fault == EngineFault::none) {
+    if (fault == Fault::none) {
       EXPECT_EQ(of_few.same, of_few.side_by_side);
     } else {
       EXPECT_LT(of_few.same, of_few.side_by_side * 95 / 100) << "twins in the common heap";

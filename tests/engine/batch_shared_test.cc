@@ -15,6 +15,7 @@
 #include "engine/access.h"
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
+#include "planted/planted.h"
 #include "reference/pass_faults.h"
 
 namespace coppice::testing {
@@ -197,17 +198,17 @@ TEST(BatchShares, TextByTextAPassSeesNoMoreThanItMay) {
   load.max_sequences = 8;
   std::vector<Request> requests = like_texts(8, Dyspec{4}, 20);
   begin_alike(requests, random_tokens(200, 96, 2));
-  for (const EngineFault fault : {EngineFault::none, EngineFault::copies_counted_once}) {
+  for (const Fault fault : {Fault::none, Fault::copies_counted_once}) {
     Engine engine = Engine::load(load);
     EngineAccess(engine).read_by_text(true);
     ASSERT_LT(inside(engine).target.model->options().max_kv_tokens, 8 * 200);
     engine.generate(requests[0].tokens, requests[0].options);
-    EngineAccess(engine).plant(fault);
+    const Planted planted(fault);
     for (const Outcome& outcome : engine.generate(requests)) {
       EXPECT_EQ(only(outcome).tokens.size(), 20u);
       // A pass that sees too much is refused, and its texts take the step one by one.
       const double together = only(outcome).statistics.batch_mean;
-      if (fault == EngineFault::none) {
+      if (fault == Fault::none) {
         EXPECT_GT(together, 2.0);
       } else {
         EXPECT_LT(together, 1.5);

@@ -10,6 +10,7 @@
 #include "engine/batch.h"
 #include "engine/endless_pair.h"
 #include "engine/engine_impl.h"
+#include "planted/planted.h"
 
 namespace coppice::testing {
 namespace {
@@ -200,9 +201,10 @@ TEST(BatchSizes, FailuresToLearnCostNoToken) {
   Engine engine = Engine::load(pair.options());
   plant_costs(engine);
   const std::vector<Request> requests = requests_of(4, Dyspec{});
-  inside(engine).fault = EngineFault::shared_steps_are_not_learned;
-  const std::vector<Outcome> outcomes = engine.generate(requests);
-  inside(engine).fault = EngineFault::none;
+  const std::vector<Outcome> outcomes = [&] {
+    const Planted planted(Fault::shared_steps_are_not_learned);
+    return engine.generate(requests);
+  }();
   for (const Outcome& outcome : outcomes) EXPECT_EQ(only(outcome).tokens.size(), 60u);
   expect_plain_tokens(engine, requests, outcomes);
   expect_nothing_leaked(engine);

@@ -22,6 +22,7 @@
 #include "engine/access.h"
 #include "engine/batch_requests.h"
 #include "engine/sequence_impl.h"
+#include "planted/planted.h"
 #include "reference/sanitized.h"
 
 namespace coppice::testing {
@@ -328,7 +329,7 @@ TEST(BatchSlots, AreOwnedOnceOrFree) {
 TEST(BatchSlots, NoiseThatAPreemptedTextUsesAgainIsNoticed) {
   const TinyPair pair(smallest());
   Engine engine = Engine::load(little_memory(pair));
-  EngineAccess(engine).plant(EngineFault::preempted_noise_is_reused);
+  const Planted planted(Fault::preempted_noise_is_reused);
   StepWatch watch(engine);
   RandomOperations random(engine, 3);
   for (long operation = 0; operation < 1000 && watch.noise_used_again == 0; ++operation) {

@@ -19,6 +19,7 @@
 #include "engine/endless_pair.h"
 #include "engine/near_tie.h"
 #include "engine/sequence_impl.h"
+#include "planted/planted.h"
 #include "reference/pass_faults.h"
 #include "reference/sanitized.h"
 
@@ -345,7 +346,7 @@ TEST_P(CacheIdentity, FaultsAreNoticed) {
     EXPECT_EQ(write(engine, 1, 20).wrong, 0);
   }
   Engine engine = Engine::load(load_);
-  inside(engine).cache->plant(CacheFault::stale_slots);
+  const Planted planted(Fault::stale_slots);
   EXPECT_GT(write(engine, 1, 20).wrong, 0) << "slots as they were before a split";
 }
 

@@ -14,6 +14,7 @@
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
 #include "engine/sequence_impl.h"
+#include "planted/planted.h"
 
 namespace coppice::testing {
 namespace {
@@ -174,9 +175,9 @@ TEST_F(CachedKv, SamplesOfAPromptComputeItOnce) {
 // Tokens of prompts are cached or computed. Who waits for another's tokens finds them later than
 // what was there before.
 TEST_F(CachedKv, AHitIsCountedOnce) {
-  for (const EngineFault fault : {EngineFault::none, EngineFault::hit_counted_twice}) {
+  for (const Fault fault : {Fault::none, Fault::hit_counted_twice}) {
     Engine plenty = load(4096);
-    EngineAccess(plenty).plant(fault);
+    const Planted planted(fault);
     std::vector<TokenId> asked = random_tokens(150, 96, 4);
     plenty.generate(std::span(asked).first(60), greedy(1));
     std::vector<Request> requests(6, request_of(asked, coupled(4)));
@@ -192,7 +193,7 @@ TEST_F(CachedKv, AHitIsCountedOnce) {
       if (only(outcomes[i]).statistics.cached_tokens + computed[i] != 149) ++wrong;
     }
     EXPECT_EQ(computed[0], 89);
-    EXPECT_EQ(wrong, fault == EngineFault::none ? 0u : 5u);
+    EXPECT_EQ(wrong, fault == Fault::none ? 0u : 5u);
   }
 }
 
@@ -224,15 +225,15 @@ TEST_F(CachedKv, IsNotTakenFromAPassUnderWay) {
   std::vector<Request> plain = requests;
   for (Request& request : plain) request.options.speculation = Plain{};
   const std::vector<Generation> alone = one_by_one(without, plain);
-  for (const CacheFault fault : {CacheFault::none, CacheFault::evicts_pinned}) {
-    inside(plenty).cache->plant(fault);
+  for (const Fault fault : {Fault::none, Fault::evicts_pinned}) {
+    const Planted planted(fault);
     const std::vector<Outcome> together = plenty.generate(requests);
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (error_of(together[i]).empty() && only(together[i]).tokens == alone[i].tokens) continue;
       ++wrong;
     }
-    if (fault == CacheFault::evicts_pinned) {
+    if (fault == Fault::evicts_pinned) {
       EXPECT_GT(wrong, 0u) << "eviction during a pass";
     } else if (!on_cuda()) {
       EXPECT_EQ(wrong, 0u);

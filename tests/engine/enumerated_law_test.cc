@@ -14,6 +14,7 @@
 
 #include "engine/enumerated_engine.h"
 #include "engine/law_programs.h"
+#include "planted/planted.h"
 #include "verify/planted_faults-inl.h"
 
 namespace coppice::testing {
@@ -395,10 +396,11 @@ TEST_F(EnumeratedLaw, GrowthThatLooksAtNumbersToComeIsNoticed) {
   }
   access.plant(DrawingFault::none);
   expect_law(three, one_text("by costs", sampled(3)));
-  EnumeratedEngine dear(pair_.options(2, true));
-  EngineAccess(dear.engine()).plant(EngineFault::looks_under_rejection);
-  expect_noticed(dear, one_text("by costs", sampled(3)), "prices look at children not taken");
-  access.plant(EngineFault::none);
+  {
+    const Planted planted(Fault::looks_under_rejection);
+    EnumeratedEngine dear(pair_.options(2, true));
+    expect_noticed(dear, one_text("by costs", sampled(3)), "prices look at children not taken");
+  }
   expect_law(engine, one_text("by costs", sampled(3)));
 }
 
@@ -429,7 +431,7 @@ TEST_F(EnumeratedLaw, NoiseUsedTwiceIsNoticed) {
     EngineOptions load = pair_.options(2);
     load.kv_tokens = 160;
     EnumeratedEngine engine(load);
-    EngineAccess(engine.engine()).plant(EngineFault::preempted_noise_is_reused);
+    const Planted planted(Fault::preempted_noise_is_reused);
     std::int64_t count = 0;
     expect_noticed(engine, preempted(sampled(3, Dyspec{1}), count), "a preempted text's noise");
   }

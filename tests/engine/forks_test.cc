@@ -8,6 +8,7 @@
 #include "engine/batch_requests.h"
 #include "engine/endless_pair.h"
 #include "engine/sequence_impl.h"
+#include "planted/planted.h"
 #include "reference/files.h"
 
 namespace coppice::testing {
@@ -174,9 +175,9 @@ TEST_F(Forks, APrefixThatOthersTookIsComputedAgain) {
   for (const bool prefix_cache : {true, false}) {
     load.prefix_cache = prefix_cache;
     Engine engine = Engine::load(load);
-    EngineAccess(engine).plant(EngineFault::preempted_as_it_ends);
+    const Planted planted(Fault::preempted_as_it_ends);
     const Prefix prefix = engine.prefix(long_prompt_);
-    EXPECT_EQ(inside(engine).fault, EngineFault::none) << "nothing was taken";
+    EXPECT_FALSE(is_planted(Fault::preempted_as_it_ends)) << "nothing was taken";
     EXPECT_EQ(std::vector<TokenId>(prefix.tokens().begin(), prefix.tokens().end()), long_prompt_);
     EXPECT_EQ(engine.cache().target_shared, 100);
     EXPECT_EQ(engine.cache().evictable, 0);

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "engine/failing_allocation.h"
+#include "planted/planted.h"
 #include "reference/naive_device.h"
 #include "reference/sanitized.h"
 
@@ -315,13 +316,13 @@ TEST(PrefixCache, RandomOperationsAgreeWithAMapOfStrings) {
 // regular expressions do not match under the address sanitizer.)
 TEST(PrefixCacheDeathTest, FaultsAreNoticed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  for (const CacheFault fault :
-       {CacheFault::split_shares_slot, CacheFault::fork_without_user, CacheFault::evicts_pinned,
-        CacheFault::stale_split, CacheFault::stale_slots, CacheFault::draft_outlives_target}) {
+  for (const Fault fault :
+       {Fault::split_shares_slot, Fault::fork_without_user, Fault::evicts_pinned,
+        Fault::stale_split, Fault::stale_slots, Fault::draft_outlives_target}) {
     EXPECT_EXIT(
         {
           auto cache = std::make_unique<RandomCache>(5);
-          cache->cache.plant(fault);
+          const Planted planted(fault);
           const bool noticed = !first_error(*cache, 2000).empty();
           std::cerr << (noticed ? "noticed" : "not noticed") << std::endl;
           ::_exit(noticed ? 3 : 0);
