@@ -151,7 +151,7 @@ const CostTable* Engine::Impl::find_costs(const std::stop_token& stop) {
   return &*costs;
 }
 
-BatchSizer& Engine::Impl::sizes_among_others() {
+BatchSizer& Engine::Impl::batch_sizes() {
   if (!batch_sizer) batch_sizer.emplace(*costs, costs_are_saved ? nullptr : &correction);
   return *batch_sizer;
 }

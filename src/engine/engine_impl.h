@@ -101,7 +101,7 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   const CostTable* find_costs(const std::stop_token& stop = {});
   MeasuredRows measured_rows() const;
   /// Once there are costs.
-  BatchSizer& sizes_among_others();
+  BatchSizer& batch_sizes();
   const Tokenizer& require_tokenizer() const;
   /// Judges trees where this engine samples, or by the rule that is set instead.
   std::unique_ptr<TreeJudge> make_judge();

@@ -122,37 +122,28 @@ GrowthLimits Speculator::limits(const SequenceState& state, std::int32_t tokens_
 }
 
 std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::int32_t tokens_left,
-                                             std::int32_t room, const StepPrices::Step& step,
-                                             bool drafts) {
+                                             std::int32_t room, bool drafts) {
   drafts = drafts && can_follow(state);
   if (!drafts && !can_go_without_draft()) return std::nullopt;
   const Speculation& asked = request_.options.speculation;
   GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
-  if (sizer_ != nullptr) {
-    if (!sizer_->begin_alone(step, can_go_without_draft())) {
-      if (!can_go_without_draft()) return std::nullopt;
-      limits.drafts = false;
-    }
-    if (request_.costs->cut) {
-      limits.max_size =
-          std::min(limits.max_size, request_.costs->target.points().back().rows - step.texts);
-    }
-  }
   if (const auto* custom = std::get_if<Custom>(&asked); custom != nullptr && custom->depth > 0) {
     limits.max_depth = std::min(limits.max_depth, custom->depth);
   }
-  if (const auto* above = std::get_if<DyspecThreshold>(&asked)) {
-    limits.min_value = sizer_ != nullptr ? sizer_->threshold() : above->threshold;
-  }
+  if (const auto* above = std::get_if<DyspecThreshold>(&asked)) limits.min_value = above->threshold;
   if (limits.max_depth <= 0 || limits.max_size <= 0) return std::nullopt;
   return limits;
 }
 
 BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
-                                  std::int32_t room, bool apart, bool drafts) {
-  sizer_->expect(request_.draft_start->acceptance());
+                                  std::int32_t room, std::int32_t texts, bool apart, bool drafts) {
+  if (texts > 1) sizer_->expect(request_.draft_start->acceptance());
   drafts = drafts && can_follow(state);
-  const GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
+  GrowthLimits limits = this->limits(state, tokens_left, room, drafts);
+  if (request_.costs->cut) {
+    limits.max_size =
+        std::min(limits.max_size, request_.costs->target.points().back().rows - texts);
+  }
   BatchSizer::Text sequence;
   sequence.size = sizer_.get();
   sequence.prior = by_costs_ != nullptr
@@ -161,6 +152,7 @@ BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t token
   sequence.prior.drafts = drafts;
   sequence.tokens_left = tokens_left;
   sequence.apart = apart;
+  sequence.without_draft = can_go_without_draft();
   sequence.probes = begin_ == DraftStartPolicy::Begin::as_probe;
   return sequence;
 }

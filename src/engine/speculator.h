@@ -57,14 +57,14 @@ class Speculator {
   /// Nodes of its trees of late, on average.
   double usual_nodes() const { return steps_ > 0.0 ? nodes_ / steps_ : 0.0; }
   /// Bounds of a step's tree of at most `room` nodes, of which `tokens_left` tokens at most can be
-  /// used; nothing: a plain step. For a sequence that is alone, or whose sizes are given. They
-  /// depend on what is known before the step alone. `drafts`: the draft has seen the sequence.
+  /// used; nothing: a plain step. For a sequence whose sizes are given. They depend on what is
+  /// known before the step alone. `drafts`: the draft has seen the sequence.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
-                                   std::int32_t room, const StepPrices::Step& step, bool drafts);
-  /// The same of one among others whose sizes are not: as it joins them, and its bounds when they
-  /// have decided.
+                                   std::int32_t room, bool drafts);
+  /// The same of one whose sizes are not: as it joins those of a step, of `texts` sequences in all,
+  /// and its bounds when their sizes are known.
   BatchSizer::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
-                        bool apart, bool drafts);
+                        std::int32_t texts, bool apart, bool drafts);
   std::optional<GrowthLimits> plan(const BatchSizer::Text& sequence, BatchGrowth& growth);
   /// Grows the trees. Its own; not for a sequence that never speculates.
   DraftPolicy& policy() { return *policy_; }

@@ -78,17 +78,17 @@ class Planner {
       Speculator& speculator = plan.sequence->speculator;
       const std::int32_t fixed = fixed_size(*plan.sequence), left = plan.sequence->tokens_left();
       const std::int32_t room = std::min({fixed > 0 ? fixed : open, slots, drafted});
-      if (finds_its_size_among_others(step, *plan.sequence)) {
-        const bool apart = !speculator.can_grow_jointly() || has_twin(*plan.sequence);
+      if (speculator.adapts()) {
+        const bool apart =
+            step.texts == 1 || !speculator.can_grow_jointly() || has_twin(*plan.sequence);
         const std::int32_t most = apart ? room : std::min(joint_drafted, slots_of_trees());
-        plan_.joint.push_back(
-            speculator.join(plan.sequence->state, left, most, apart, plan.sequence->can_draft()));
+        plan_.joint.push_back(speculator.join(plan.sequence->state, left, most, step.texts, apart,
+                                              plan.sequence->can_draft()));
         if (!apart) continue;
         slots_ -= most;
         take_rows(most);
       } else {
-        plan.limits =
-            speculator.plan(plan.sequence->state, left, room, step, plan.sequence->can_draft());
+        plan.limits = speculator.plan(plan.sequence->state, left, room, plan.sequence->can_draft());
         if (!plan.limits) continue;
         slots_ -= plan.limits->max_size;
         if (fixed == 0) take_rows(plan.limits->max_size);
@@ -97,7 +97,7 @@ class Planner {
     }
     if (plan_.joint.empty()) return;
     step.other_rows += static_cast<std::int32_t>(std::lround(nodes));
-    plan_jointly(step);
+    size_trees(step, std::min({open, slots, drafted}));
   }
 
   void plan_prompts() {
@@ -146,10 +146,6 @@ class Planner {
     }
     return step;
   }
-  bool finds_its_size_among_others(const StepPrices::Step& step,
-                                   const RunningSequence& sequence) const {
-    return step.texts > 1 && sequence.speculator.adapts();
-  }
   // Says whether another sequence has the same noise: its tokens would decide what this one draws.
   bool has_twin(const RunningSequence& sequence) const {
     const auto is_twin = [&](const RunningSequence* other) {
@@ -160,16 +156,20 @@ class Planner {
     return sequence.speculator.draws_for_good() &&
            std::any_of(sequences_.begin(), sequences_.end(), is_twin);
   }
-  void plan_jointly(const StepPrices::Step& step) {
-    BatchSizer& sizes = engine_.sizes_among_others();
+  // Bounds trees whose sizes are not given. Those that grow apart have taken `reserved` each: what
+  // they do not want is left for prompts.
+  void size_trees(const StepPrices::Step& step, std::int32_t reserved) {
+    BatchSizer& sizes = engine_.batch_sizes();
     plan_.common = &sizes.growth();
     const std::int32_t room = std::min({rows_, judged_, kv_tokens_, slots_of_trees()});
-    const std::int32_t nodes = sizes.begin(step, plan_.joint, room);
+    std::int32_t nodes = sizes.begin(step, plan_.joint, room);
     auto joint = plan_.joint.begin();
     for (SequencePlan& plan : plan_.sequences) {
-      if (!plan.judged || !may_grow(*plan.sequence)) continue;
-      if (!finds_its_size_among_others(step, *plan.sequence)) continue;
-      plan.limits = plan.sequence->speculator.plan(*joint++, *plan_.common);
+      if (!plan.judged || !may_grow(*plan.sequence) || !plan.sequence->speculator.adapts())
+        continue;
+      const BatchSizer::Text& joined = *joint++;
+      plan.limits = plan.sequence->speculator.plan(joined, *plan_.common);
+      if (joined.apart) nodes += (plan.limits ? plan.limits->max_size : 0) - reserved;
     }
     slots_ -= nodes;
     take_rows(nodes);

@@ -51,6 +51,17 @@ std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t
 
 std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& texts,
                                std::int32_t most) {
+  StepPrices::Step own = step;
+  own.alike = step.texts;
+  own.other_rows = step.prompt_rows;
+  if (step.texts == 1) {
+    growth_.begin(0);
+    for (Text& text : texts) {
+      text.speculates = (text.prior.drafts || text.without_draft) &&
+                        text.size->begin_alone(own, text.without_draft);
+    }
+    return 0;
+  }
   if (2 * step.texts > 3 * met_ || 3 * step.texts < 2 * met_) {
     met_ = step.texts;
     tokens_ = spent_ = 0.0;
@@ -71,9 +82,6 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
              rate * correction_->optimistic_factor(work, step.texts) <
                  correction_->factor(work, step.texts));
   }
-  StepPrices::Step own = step;
-  own.alike = step.texts;
-  own.other_rows = step.prompt_rows;
   priors_.clear();
   for (Text& text : texts) {
     if (text.apart) {

@@ -1,4 +1,4 @@
-// Automatic sizes of texts that share a step, at common prices.
+// Automatic sizes of the texts of a step, at common prices where there are several.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace coppice {
 /// Maximises the tokens of a step over its seconds, all texts together: one heap holds all
 /// positions (drafting/batch_growth.h), at prices of the whole step (step_prices.h) and at the
 /// rate at which the batch has written of late. Texts are told apart by what their tokens are
-/// worth to the batch: those that are slow, or behind, would stay in it longest.
+/// worth to the batch: those that are slow, or behind, would stay in it longest. A text by itself
+/// has its own prices and rate (SequenceSizer).
 class BatchSizer {
  public:
   BatchSizer(const CostTable& costs, CostCorrection* correction)
@@ -29,11 +30,12 @@ class BatchSizer {
     /// It must not grow together with the others, or cannot: its prices are its own, as if all did
     /// what it does.
     bool apart = false;
-    bool probes = false;      ///< it is to find out, whether it is expected to pay or not
-    bool speculates = false;  ///< set by begin()
+    bool probes = false;         ///< it is to find out, whether it is expected to pay or not
+    bool without_draft = false;  ///< it may have a tree without the draft
+    bool speculates = false;     ///< set by begin()
   };
-  /// Before a step of several texts: fixes prices, and says whose trees grow, those that grow
-  /// together with at most `most` nodes in all. Returns how many they may have.
+  /// Before a step: fixes prices, and says whose trees grow, those that grow together with at most
+  /// `most` nodes in all. Returns how many they may have. A step of one text has it grow apart.
   std::int32_t begin(const StepPrices::Step& step, std::vector<Text>& texts, std::int32_t most);
   /// Where they then grow.
   BatchGrowth& growth() { return growth_; }

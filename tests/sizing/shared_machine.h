@@ -254,19 +254,15 @@ class SharedMachine {
       text->passes = 0;
       text->speculates = false;
       if (!begun(*text)) continue;
-      if (step.texts == 1) {
-        if (text->size.begin_alone(step)) grows(*text, {});
-        continue;
-      }
-      text->size.expect(acceptance().acceptance());
+      if (step.texts > 1) text->size.expect(acceptance().acceptance());
       BatchSizer::Text& joined = joint.emplace_back();
       joined.size = &text->size;
       joined.prior = text->policy.prior({});
       joined.tokens_left = text->left;
-      joined.apart = growing_ == Growing::apart;
+      joined.apart = step.texts == 1 || growing_ == Growing::apart;
       joined.probes = text->begin == DraftStartPolicy::Begin::as_probe;
     }
-    if (step.texts > 1) sizes_.begin(step, joint, most_rows - step.texts);
+    sizes_.begin(step, joint, most_rows - step.texts);
     auto joined = joint.begin();
     for (auto& text : texts_) {
       if (joint.empty() || !begun(*text)) continue;
