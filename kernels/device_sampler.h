@@ -22,9 +22,11 @@
 #include <span>
 #include <vector>
 
+#include "base/draft_evidence.h"
 #include "base/random.h"
 #include "base/sampling_params.h"
 #include "base/token_rules.h"
+#include "base/tree_order.h"
 #include "base/types.h"
 #include "kernels/logits.h"
 #include "kernels/pass_epilogue.h"
@@ -114,29 +116,15 @@ struct DrawBatch {
   std::span<const DrawRow> rows;  ///< by logit row
 };
 
-/// How a text's tree is judged.
+/// A text's tree, and how it is judged.
 struct JudgeText {
   StepKey key;
   SamplingParams params;
   AcceptanceRule rule = AcceptanceRule::rejection;  ///< greedy at temperature 0
-  const PenaltyText* penalty = nullptr;             ///< its nodes are rows of the batch
-};
-
-/// Trees in depth-first order, one after the other, as rows of the target's pass.
-struct JudgeBatch {
-  std::span<const JudgeText> texts;      ///< by tree
-  std::span<const TokenId> token;        ///< all that follow by row
-  std::span<const std::int32_t> parent;  ///< row, -1 for a root: there the next tree begins
-  std::span<const std::int32_t> depth;
-  std::span<const std::int32_t> rank;
-  std::span<const std::uint64_t> key;  ///< of the node (base/random.h)
-  /// Row of the store with the D that this row's children were drawn from; -1: none.
-  std::span<const std::int32_t> store;
-  /// Not 0: the row's token comes from no distribution (kernels/rejection_rule.h). Empty: none
-  /// does.
-  std::span<const std::uint8_t> certain = {};
-  /// Tokens that may follow the row, null: all. Empty: of no row is anything said.
-  std::span<const std::shared_ptr<const TokenMask>> mask = {};
+  const PenaltyText* penalty = nullptr;             ///< with the nodes of the tree
+  const TokenTree* tree = nullptr;
+  const TreeOrder* order = nullptr;      ///< of its rows
+  const DraftEvidence* draft = nullptr;  ///< where D of its nodes lies; null: none was drawn from
 };
 
 struct DeviceVerdict {
@@ -169,7 +157,9 @@ class DeviceSampler {
   /// that only one of the models knows. Waits.
   virtual float score_of(const DrawText& text, const DrawRow& row, TokenId token) = 0;
 
-  virtual void stage_judge(const JudgeBatch& batch) = 0;
+  /// Rows of the target's pass are those of these trees, one after the other. All of it outlives
+  /// the call alone.
+  virtual void stage_judge(std::span<const JudgeText> texts) = 0;
   /// logits [rows, target vocab] f32; in place, bias, penalties and masks are applied to them.
   virtual void judge(float* logits, std::int32_t rows) = 0;
   /// By tree.

@@ -90,55 +90,19 @@ class DeviceJudge final : public TreeJudge {
   // Null where there is nothing to judge.
   PassEpilogue* stage(std::span<const TextTree> texts, const TargetRunner& pass) {
     judged_.clear();
-    penalties_.clear();
-    token_.clear();
-    parent_.clear();
-    depth_.clear();
-    rank_.clear();
-    key_.clear();
-    store_.clear();
-    certain_.clear();
-    mask_.clear();
     penalties_.resize(texts.size());
     for (const std::int32_t index : pass.order()) {
       const auto t = static_cast<std::size_t>(index);
       const TextTree& text = texts[t];
       if (text.tree == nullptr) continue;
-      list(text, pass.text(t).order());
+      penalties_[t] = penalty_text(*text.state, text.tree->token, text.tree->parent);
       const bool penalised = changes_logits(*text.state, text.params);
-      judged_.push_back({text.key, text.params, text.rule, penalised ? &penalties_[t] : nullptr});
+      judged_.push_back({text.key, text.params, text.rule, penalised ? &penalties_[t] : nullptr,
+                         text.tree, &pass.text(t).order(), text.draft});
     }
     if (judged_.empty()) return nullptr;
-    for (std::size_t t = 0; t < texts.size(); ++t) {
-      penalties_[t] = penalty_text(*texts[t].state, token_, parent_);
-    }
-    sampler_.stage_judge({judged_, token_, parent_, depth_, rank_, key_, store_, certain_, mask_});
+    sampler_.stage_judge(judged_);
     return &sampler_.judge_epilogue();
-  }
-
-  // Appends a tree's rows to those of the pass.
-  void list(const TextTree& text, const TreeOrder& order) {
-    const TokenTree& tree = *text.tree;
-    const auto first = static_cast<std::int32_t>(token_.size());
-    store_.resize(token_.size() + static_cast<std::size_t>(order.rows()), -1);
-    for (const std::int32_t id : order.node_of_row) {
-      const auto node = static_cast<std::size_t>(id);
-      const std::int32_t parent = tree.parent[node];
-      token_.push_back(tree.token[node]);
-      depth_.push_back(tree.depth[node]);
-      rank_.push_back(tree.rank[node]);
-      key_.push_back(tree.key[node]);
-      certain_.push_back(tree.is_certain(id) ? 1 : 0);
-      mask_.push_back(tree.mask(id));
-      parent_.push_back(parent < 0 ? -1
-                                   : first + order.row_of_node[static_cast<std::size_t>(parent)]);
-      // D is wanted of nodes with children; in depth-first order a child follows its parent.
-      if (parent < 0) continue;
-      std::int32_t& of_parent = store_[static_cast<std::size_t>(parent_.back())];
-      if (of_parent < 0 && text.draft != nullptr) {
-        of_parent = text.draft->store_row(tree.candidate[static_cast<std::size_t>(parent)]);
-      }
-    }
   }
 
   TargetRunner& target_;
@@ -147,11 +111,6 @@ class DeviceJudge final : public TreeJudge {
   std::vector<JudgeText> judged_;       ///< texts with a tree, in the pass's order
   std::vector<PenaltyText> penalties_;  ///< by text
   std::vector<DeviceVerdict> found_;
-  std::vector<TokenId> token_;
-  std::vector<std::int32_t> parent_, depth_, rank_, store_;
-  std::vector<std::uint64_t> key_;
-  std::vector<std::uint8_t> certain_;
-  std::vector<std::shared_ptr<const TokenMask>> mask_;
 };
 
 }  // namespace

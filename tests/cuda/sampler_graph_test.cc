@@ -142,12 +142,12 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
     const std::vector<float> logits = rows_of_logits();
     DeviceVerdict wanted, verdict;
     target.upload(logits);
-    direct_->stage_judge(tree.batch());
+    stage_judge(*direct_, tree);
     transfers_->send();
     direct_->judge(target.data(), nodes);
     direct_->collect_verdicts({&wanted, 1});
     target.upload(logits);  // a penalty is applied in place
-    recorded_->stage_judge(tree.batch());
+    stage_judge(*recorded_, tree);
     transfers_->send();
     if (!judging) {
       judging =

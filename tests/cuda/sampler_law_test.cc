@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <deque>
 #include <iostream>
 #include <iterator>
 #include <string>
@@ -222,28 +223,24 @@ class SamplerLaw : public testing::SamplerTest {
 
   /// Each text goes on by what its tree's judgement leaves.
   void judge_trees(const Models& models, const Setting& setting, std::vector<Text>& live) {
-    Tree all;
+    std::vector<TokenId> tokens;
     std::vector<std::int32_t> roots;
-    for (const Text& text : live) {
-      const auto root = static_cast<std::int32_t>(all.token.size());
-      roots.push_back(root);
-      for (std::size_t n = 0; n < text.tree.token.size(); ++n) {
-        const std::int32_t parent = text.tree.parent[n];
-        all.add(text.tree.token[n], parent < 0 ? -1 : root + parent, text.tree.rank[n],
-                text.tree.store[n]);
-      }
-    }
-    std::vector<PenaltyText> penalties;
-    for (const Text& text : live) penalties.push_back({text.counts, all.token, all.parent});
+    std::deque<testing::ListedTree> trees;
+    std::deque<PenaltyText> penalties;
     std::vector<JudgeText> judges;
-    for (std::size_t t = 0; t < live.size(); ++t) {
-      judges.push_back({live[t].key, setting.target_params, setting.rule, &penalties[t]});
+    for (const Text& text : live) {
+      const Tree& tree = text.tree;
+      roots.push_back(static_cast<std::int32_t>(tokens.size()));
+      tokens.insert(tokens.end(), tree.token.begin(), tree.token.end());
+      trees.emplace_back(tree.token, tree.parent, tree.depth, tree.rank, tree.store);
+      penalties.push_back({text.counts, tree.token, tree.parent});
+      judges.push_back(
+          trees.back().judged({text.key, setting.target_params, setting.rule, &penalties.back()}));
     }
-    upload(*target_logits_, models.target, all.token);
-    const auto keys = testing::keys_of(all.parent, all.rank);
-    sampler_->stage_judge({judges, all.token, all.parent, all.depth, all.rank, keys, all.store});
+    upload(*target_logits_, models.target, tokens);
+    sampler_->stage_judge(judges);
     transfers_->send();
-    sampler_->judge(target_logits_->data(), static_cast<std::int32_t>(all.token.size()));
+    sampler_->judge(target_logits_->data(), static_cast<std::int32_t>(tokens.size()));
     std::vector<DeviceVerdict> verdicts(live.size());
     sampler_->collect_verdicts(verdicts);
     for (std::size_t t = 0; t < live.size(); ++t) {

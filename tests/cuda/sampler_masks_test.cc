@@ -145,9 +145,7 @@ TEST_F(SamplerMasks, VerdictsAreThoseOfTokensThatMayFollow) {
     tree.store = store;
     const auto judge = [&](const std::vector<float>& from, bool with_masks) {
       of_target.upload(from);
-      JudgeBatch batch = tree.batch();
-      if (with_masks) batch.mask = masks;
-      sampler->stage_judge(batch);
+      stage_judge(*sampler, tree, with_masks ? masks : testing::ListedTree::Masks());
       transfers_->send();
       sampler->judge(of_target.data(), 4);
       std::vector<DeviceVerdict> verdict(1);

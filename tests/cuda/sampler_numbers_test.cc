@@ -144,7 +144,7 @@ class SamplerNumbers : public testing::SamplerTest {
     batch.depth = depth;
     batch.rank = ranks_of;
     batch.store = store;
-    sampler_->stage_judge(batch.batch());
+    stage_judge(*sampler_, batch);
     transfers_->send();
     sampler_->judge(on_device.data(), static_cast<std::int32_t>(token.size()));
     DeviceVerdict verdict;

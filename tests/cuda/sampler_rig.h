@@ -9,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cuda/guarded_array.h"
@@ -23,29 +24,75 @@ struct OneDraw : DrawText {
   std::span<const DrawRow> rows;
   DrawBatch batch() const { return {{static_cast<const DrawText*>(this), 1}, rows}; }
 };
-/// Keys of nodes by their parents and ranks, as TokenTree has them. A node whose parent does not
-/// stand before it gets the root's.
-inline std::vector<std::uint64_t> keys_of(std::span<const std::int32_t> parent,
-                                          std::span<const std::int32_t> rank) {
-  std::vector<std::uint64_t> keys;
-  for (std::size_t n = 0; n < parent.size(); ++n) {
-    const auto from = static_cast<std::size_t>(parent[n]);  // -1: beyond all
-    keys.push_back(from < n ? child_node_key(keys[from], rank[n]) : root_node_key);
+
+/// A tree whose nodes are rows, given by arrays, with the store's rows of their D.
+class ListedTree final : public DraftEvidence, public TokenRules {
+ public:
+  using Masks = std::vector<std::shared_ptr<const TokenMask>>;
+  /// `certain`: by row, not 0 of one from no distribution; empty: none is. `masks`: likewise.
+  ListedTree(std::span<const TokenId> token, std::span<const std::int32_t> parent,
+             std::span<const std::int32_t> depth, std::span<const std::int32_t> rank,
+             std::span<const std::int32_t> store, std::span<const std::uint8_t> certain = {},
+             Masks masks = {})
+      : store_(store.begin(), store.end()), masks_(std::move(masks)) {
+    const std::size_t rows = token.size();
+    tree_.token.assign(token.begin(), token.end());
+    tree_.parent.assign(parent.begin(), parent.end());
+    tree_.depth.assign(depth.begin(), depth.end());
+    tree_.rank.assign(rank.begin(), rank.end());
+    for (auto* const links : {&tree_.first_child, &tree_.last_child, &tree_.next_sibling}) {
+      links->assign(rows, -1);
+    }
+    tree_.origin.assign(rows, Origin::model);
+    for (std::size_t n = 0; n < rows; ++n) {
+      const auto row = static_cast<std::int32_t>(n);
+      order_.node_of_row.push_back(row);
+      order_.row_of_node.push_back(row);
+      tree_.candidate.push_back(row);
+      tree_.rule_state.push_back(row);
+      if (!certain.empty() && certain[n] != 0) tree_.origin[n] = Origin::lookup;
+      tree_.key.push_back(n == 0 ? root_node_key
+                                 : child_node_key(tree_.key[index(parent[n])], rank[n]));
+      if (n == 0) continue;
+      std::int32_t* link = &tree_.first_child[index(parent[n])];
+      while (*link >= 0 && rank[index(*link)] < rank[n]) link = &tree_.next_sibling[index(*link)];
+      tree_.next_sibling[n] = std::exchange(*link, row);
+    }
+    if (!masks_.empty()) tree_.rules = this;
   }
-  return keys;
-}
+  ListedTree(const ListedTree&) = delete;
+  ListedTree& operator=(const ListedTree&) = delete;
+
+  /// Judged as `text` says.
+  JudgeText judged(JudgeText text) const {
+    text.tree = &tree_;
+    text.order = &order_;
+    text.draft = this;
+    return text;
+  }
+
+  std::int32_t store_row(std::int32_t node) const override { return store_[index(node)]; }
+  std::int32_t start() const override { return 0; }
+  std::int32_t advance(std::int32_t, TokenId) const override { return -1; }
+  std::shared_ptr<const TokenMask> mask(std::int32_t row) const override {
+    return masks_[index(row)];
+  }
+  std::vector<TokenId> forced(std::int32_t) const override { return {}; }
+
+ private:
+  static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  TokenTree tree_;
+  TreeOrder order_;
+  std::vector<std::int32_t> store_;
+  Masks masks_;
+};
 
 /// Likewise its tree.
 struct OneTree : JudgeText {
   std::span<const TokenId> token;
   std::span<const std::int32_t> parent, depth, rank, store;
-  std::span<const std::uint8_t> certain;
-  mutable std::vector<std::uint64_t> keys = {};  ///< of the last batch()
-  JudgeBatch batch() const {
-    keys = keys_of(parent, rank);
-    return {
-        {static_cast<const JudgeText*>(this), 1}, token, parent, depth, rank, keys, store, certain};
-  }
+  std::span<const std::uint8_t> certain = {};
 };
 
 class SamplerTest : public KernelTest {
@@ -67,6 +114,14 @@ class SamplerTest : public KernelTest {
     return std::make_unique<cuda::CudaSampler>(
         SamplerLimits{target_vocab, draft_vocab, rows, store_rows, texts}, allocate_for_test,
         *transfers_, stream_);
+  }
+
+  static void stage_judge(cuda::CudaSampler& sampler, const OneTree& batch,
+                          ListedTree::Masks masks = {}) {
+    const ListedTree tree(batch.token, batch.parent, batch.depth, batch.rank, batch.store,
+                          batch.certain, std::move(masks));
+    const JudgeText judged = tree.judged(batch);
+    sampler.stage_judge({&judged, 1});
   }
 
   /// Logits [rows, stride]; stride 0 gives one row to all. `padding`: rows launched beyond the

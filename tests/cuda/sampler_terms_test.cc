@@ -175,7 +175,7 @@ TEST_F(SamplerTerms, TreesAreJudgedByChangedRows) {
       device.upload(from);
       tree.params = params;
       tree.penalty = with;
-      sampler->stage_judge(tree.batch());
+      stage_judge(*sampler, tree);
       transfers_->send();
       sampler->judge(device.data(), static_cast<std::int32_t>(rows));
       std::vector<DeviceVerdict> verdict(1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <random>
 #include <vector>
 
@@ -89,31 +90,28 @@ class SamplerTexts : public testing::SamplerTest {
   /// Children of all rows, then the verdicts, in one batch each.
   std::vector<Result> run(cuda::CudaSampler& sampler, const std::vector<const Text*>& texts) {
     std::vector<Result> results(texts.size());
-    std::vector<PenaltyText> of_draft(texts.size()), of_target(texts.size());
+    std::vector<PenaltyText> penalties(texts.size());
     std::vector<DrawText> draws;
     std::vector<DrawRow> rows;
     std::vector<JudgeText> judges;
-    std::vector<TokenId> token;
-    std::vector<std::int32_t> parent, depth, rank, store, text_of_row;
+    std::deque<testing::ListedTree> trees;
+    std::vector<std::int32_t> text_of_row;
     std::vector<float> draft_logits, target_logits;
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const Text& text = *texts[t];
-      of_draft[t] = {text.counts, text.token, text.parent};
+      penalties[t] = {text.counts, text.token, text.parent};
       draws.push_back(
-          {text.key, warm(text.params), text.rule, text.belief_inverse_temperature, &of_draft[t]});
-      judges.push_back({text.key, text.params, text.rule, &of_target[t]});
-      const auto first = static_cast<std::int32_t>(token.size());
+          {text.key, warm(text.params), text.rule, text.belief_inverse_temperature, &penalties[t]});
+      std::vector<std::int32_t> store;
       for (std::int32_t n = 0; n < text.nodes(); ++n) {
         const auto row = static_cast<std::int32_t>(rows.size());
         rows.push_back({most_rows - 1 - row, n, text.depth[to_size(n)], text.node_key[to_size(n)],
                         static_cast<std::int32_t>(t)});
-        token.push_back(text.token[to_size(n)]);
-        parent.push_back(n == 0 ? -1 : first + text.parent[to_size(n)]);
-        depth.push_back(text.depth[to_size(n)]);
-        rank.push_back(text.rank[to_size(n)]);
         store.push_back(rows.back().store);
         text_of_row.push_back(static_cast<std::int32_t>(t));
       }
+      trees.emplace_back(text.token, text.parent, text.depth, text.rank, store);
+      judges.push_back(trees.back().judged({text.key, text.params, text.rule, &penalties[t]}));
       draft_logits.insert(draft_logits.end(), text.draft.begin(), text.draft.end());
       target_logits.insert(target_logits.end(), text.target.begin(), text.target.end());
     }
@@ -133,9 +131,7 @@ class SamplerTexts : public testing::SamplerTest {
       row.scores.assign(drawn[r].scores.begin(), drawn[r].scores.end());
       results[to_size(text_of_row[r])].rows.push_back(row);
     }
-    for (std::size_t t = 0; t < texts.size(); ++t) of_target[t] = {texts[t]->counts, token, parent};
-    const auto keys = testing::keys_of(parent, rank);
-    sampler.stage_judge({judges, token, parent, depth, rank, keys, store});
+    sampler.stage_judge(judges);
     transfers_->send();
     sampler.judge(target.data(), count);
     std::vector<DeviceVerdict> verdicts(texts.size());
@@ -192,16 +188,13 @@ TEST_F(SamplerTexts, FaultsAreNoticed) {
 
 TEST_F(SamplerTexts, RefusesWhatDoesNotFit) {
   const auto sampler = make_sampler(vocab, vocab, 8, 8, 2);
-  const std::vector<TokenId> token = {1, 2, 3};
-  const std::vector<std::int32_t> zeros = {0, 0, 0}, none = {-1, -1, -1};
-  const std::vector<std::uint64_t> keys(3);
-  std::vector<JudgeText> texts(3);
-  // Three trees where two fit, two texts for three trees, a child before its tree.
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
-  texts.resize(2);
-  EXPECT_THROW(sampler->stage_judge({texts, token, none, zeros, zeros, keys, none}), Error);
-  const std::vector<std::int32_t> across = {-1, -1, 0};
-  EXPECT_THROW(sampler->stage_judge({texts, token, across, zeros, zeros, keys, none}), Error);
+  const std::vector<TokenId> token = {1};
+  const std::vector<std::int32_t> zero = {0}, none = {-1};
+  const testing::ListedTree root(token, none, zero, zero, none);
+  std::vector<JudgeText> texts(3, root.judged({}));
+  EXPECT_THROW(sampler->stage_judge(texts), Error) << "three trees where two fit";
+  texts.pop_back();
+  EXPECT_NO_THROW(sampler->stage_judge(texts));
   const std::vector<DrawText> draws(1);
   const std::vector<DrawRow> rows = {{0, 0, 0, 1, 1}};
   EXPECT_THROW(sampler->stage_draw({draws, rows}), Error) << "a row of text 1 of 1";

@@ -61,7 +61,7 @@ class HostArithmetic final : public DeviceSampler {
     return scores(text, row)[static_cast<std::size_t>(token)];
   }
 
-  void stage_judge(const JudgeBatch&) override {}
+  void stage_judge(std::span<const JudgeText>) override {}
   void judge(float*, std::int32_t) override {}
   void collect_verdicts(std::span<DeviceVerdict>) override {}
   void stage_score(std::span<const TokenId>, const SamplingParams&) override {}

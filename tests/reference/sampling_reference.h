@@ -33,7 +33,7 @@ std::vector<double> coupled_noise(const StepKey& key, std::int32_t depth, std::s
 /// Relative error of a device's 1 / E (kernels/cuda/sampling/philox.cuh).
 inline constexpr double noise_error = 5e-7;
 
-/// The rows of a judged tree: JudgeBatch, with a law for every row.
+/// The rows of a judged tree, with a law for every row.
 struct JudgedTree {
   StepKey key;
   AcceptanceRule rule = AcceptanceRule::rejection;

@@ -158,7 +158,8 @@ CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText&
   return {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(used - begin)};
 }
 
-std::int32_t CudaSampler::write_mask(const JobPlan& job, const TokenMask* mask) {
+std::int32_t CudaSampler::write_mask(const JobPlan& job,
+                                     const std::shared_ptr<const TokenMask>& mask) {
   if (mask == nullptr) return -1;
   const auto known = std::find(masks_.begin(), masks_.end(), mask);
   const auto number = known - masks_.begin();
@@ -299,7 +300,7 @@ void CudaSampler::stage_draw(const DrawBatch& batch) {
     const DrawText& text = batch.texts[to_size(row.text)];
     inputs[r] = input_of(row);
     inputs[r].text = row.text;
-    inputs[r].mask = write_mask(plan_.draw, row.mask.get());
+    inputs[r].mask = write_mask(plan_.draw, row.mask);
     draw_masked_.push_back(row.mask != nullptr);
     draw_scores_.push_back(text.belief_inverse_temperature > 0.0);
     draw_samples_.push_back(text.rule == AcceptanceRule::rejection);

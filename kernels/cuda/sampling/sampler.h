@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,7 @@ class CudaSampler final : public DeviceSampler {
   DrawnChildren more(const DrawText& text, const DrawRow& row, TokenId last) override;
   float score_of(const DrawText& text, const DrawRow& row, TokenId token) override;
 
-  void stage_judge(const JudgeBatch& batch) override;
+  void stage_judge(std::span<const JudgeText> texts) override;
   void judge(float* logits, std::int32_t rows) override;
   void collect_verdicts(std::span<DeviceVerdict> out) override;
 
@@ -88,7 +89,7 @@ class CudaSampler final : public DeviceSampler {
   /// The job's inputs up to `end`, and what its texts need beside.
   void hand_over(const JobPlan& job, std::size_t end, const Used& used = {});
   /// Appends a mask to the job's, if it is none of them yet. Returns its number; -1 for null.
-  std::int32_t write_mask(const JobPlan& job, const TokenMask* mask);
+  std::int32_t write_mask(const JobPlan& job, const std::shared_ptr<const TokenMask>& mask);
   /// Where a batch's results are told and counted. If all work has ended without them, the
   /// error says what the host and the GPU know of the batch.
   struct Awaited {
@@ -104,7 +105,7 @@ class CudaSampler final : public DeviceSampler {
   DrawInput input_of(const DrawRow& row) const;
   /// Stages and sends one row of a text and a token of it.
   DrawView send_row(const DrawText& text, const DrawRow& row, TokenId token);
-  void link_children(const JudgeBatch& batch);
+  void list_rows(std::span<const JudgeText> texts);
   void check_batch(const char* what, std::size_t rows, std::size_t texts) const;
   std::int32_t launched(const char* what, std::int32_t rows, std::size_t staged) const;
   PenaltyView penalty_view(const JobPlan& job) const;
@@ -121,11 +122,11 @@ class CudaSampler final : public DeviceSampler {
   std::uint32_t draw_batch_ = 0, judge_batch_ = 0;
   std::size_t draw_staged_ = 0, judge_staged_ = 0, score_staged_ = 0;
   // By row staged:
-  std::vector<bool> draw_scores_;        ///< whether its children come with scores
-  std::vector<bool> draw_samples_;       ///< whether they are sampled
-  std::vector<bool> draw_masked_;        ///< whether a mask may leave D nothing
-  std::vector<std::int32_t> roots_;      ///< by tree staged: the first row
-  std::vector<const TokenMask*> masks_;  ///< of the job that is staged, while it is
+  std::vector<bool> draw_scores_;                        ///< whether its children come with scores
+  std::vector<bool> draw_samples_;                       ///< whether they are sampled
+  std::vector<bool> draw_masked_;                        ///< whether a mask may leave D nothing
+  std::vector<std::int32_t> roots_;                      ///< by tree staged: the first row
+  std::vector<std::shared_ptr<const TokenMask>> masks_;  ///< of the job that is staged, while it is
 };
 
 }  // namespace coppice::cuda

@@ -5,102 +5,79 @@
 #include "kernels/cuda/sampling/sampler_parts.h"
 
 namespace coppice::cuda {
-namespace {
 
-bool is_certain(const JudgeBatch& batch, std::size_t row) {
-  return !batch.certain.empty() && batch.certain[row] != 0;
-}
-
-}  // namespace
-
-// Lists children by rank, one after the other. A tree begins with each root.
-void CudaSampler::link_children(const JudgeBatch& batch) {
+// Lists the trees' rows, and each row's children as they were drawn.
+void CudaSampler::list_rows(std::span<const JudgeText> texts) {
   JudgeInput* const inputs = on_host(plan_.judge_rows);
   std::int32_t* const child_row = on_host(plan_.judge.child_row);
   std::int32_t* const child_token = on_host(plan_.judge.child_token);
-  const std::size_t rows = batch.token.size();
   roots_.clear();
-  for (std::size_t r = 0; r < rows; ++r) {
-    const std::int32_t parent = batch.parent[r];
-    if (parent == -1) roots_.push_back(static_cast<std::int32_t>(r));
-    inputs[r] = JudgeInput{};
-    inputs[r].store = batch.store[r];
-    inputs[r].depth = batch.depth[r];
-    inputs[r].node_key = batch.key[r];
-    inputs[r].mask = batch.mask.empty() ? -1 : write_mask(plan_.judge, batch.mask[r].get());
-    inputs[r].text = static_cast<std::int32_t>(roots_.size()) - 1;
-    const bool in_order =
-        parent == -1 || (!roots_.empty() && parent >= roots_.back() && to_size(parent) < r);
-    if (!in_order || roots_.size() > batch.texts.size() || batch.token[r] < 0 ||
-        batch.token[r] >= plan_.target_vocab || batch.store[r] >= limits_.store_rows) {
-      throw_failure(cat("CUDA sampler: row ", r, " of the tree has parent ", parent, ", token ",
-                        batch.token[r], ", store row ", batch.store[r]));
+  std::int32_t rows = 0, children = 0;
+  for (const JudgeText& text : texts) {
+    const TokenTree& tree = *text.tree;
+    const bool sampled = text.rule == AcceptanceRule::rejection;
+    const std::int32_t root = rows;
+    roots_.push_back(root);
+    for (const std::int32_t node : text.order->node_of_row) {
+      const std::size_t n = to_size(node);
+      JudgeInput& input = inputs[rows] = {};
+      input.depth = tree.depth[n];
+      input.node_key = tree.key[n];
+      input.mask = write_mask(plan_.judge, tree.mask(node));
+      input.text = static_cast<std::int32_t>(roots_.size()) - 1;
+      input.first_child = children;
+      for (std::int32_t child = tree.first_child[n]; child >= 0;
+           child = tree.next_sibling[to_size(child)]) {
+        const TokenId token = tree.token[to_size(child)];
+        const bool certain = tree.is_certain(child);
+        child_row[children] = root + text.order->row_of_node[to_size(child)];
+        child_token[children++] = sampled && certain ? ~token : token;
+        if (!certain) input.drawn_from = 1;
+      }
+      input.children = children - input.first_child;
+      if (input.children > 0 && text.draft != nullptr) {
+        input.store = text.draft->store_row(tree.candidate[n]);
+      }
+      if (tree.token[n] < 0 || tree.token[n] >= plan_.target_vocab ||
+          input.store >= limits_.store_rows) {
+        throw_failure(cat("CUDA sampler: row ", rows, " of the trees has token ", tree.token[n],
+                          ", store row ", input.store));
+      }
+      if (sampled && input.drawn_from != 0 && (input.store < 0 || plan_.common_vocab == 0)) {
+        throw_failure(cat("CUDA sampler: row ", rows, " has children, but no draft distribution"));
+      }
+      ++rows;
     }
-    if (parent < 0) continue;
-    ++inputs[parent].children;
-    if (!is_certain(batch, r)) inputs[parent].drawn_from = 1;
-  }
-  if (roots_.size() != batch.texts.size()) {
-    throw_failure(cat("CUDA sampler: ", roots_.size(), " trees of ", batch.texts.size(), " texts"));
-  }
-  std::int32_t first = 0;
-  for (std::size_t r = 0; r < rows; ++r) {
-    inputs[r].first_child = first;
-    std::fill_n(child_row + first, inputs[r].children, -1);
-    first += inputs[r].children;
-    const AcceptanceRule rule = batch.texts[to_size(inputs[r].text)].rule;
-    const bool draft_needed = rule == AcceptanceRule::rejection && inputs[r].drawn_from != 0;
-    if (draft_needed && (inputs[r].store < 0 || plan_.common_vocab == 0)) {
-      throw_failure(cat("CUDA sampler: row ", r, " has children, but no draft distribution"));
-    }
-  }
-  for (std::size_t r = 0; r < rows; ++r) {
-    if (batch.parent[r] < 0) continue;
-    const JudgeInput& parent = inputs[batch.parent[r]];
-    const std::int32_t rank = batch.rank[r];
-    if (rank < 0 || rank >= parent.children || child_row[parent.first_child + rank] >= 0) {
-      throw_failure(cat("CUDA sampler: row ", r, " has rank ", rank, " among ", parent.children,
-                        " siblings"));
-    }
-    child_row[parent.first_child + rank] = static_cast<std::int32_t>(r);
-    const bool sampled = batch.texts[to_size(inputs[r].text)].rule == AcceptanceRule::rejection;
-    child_token[parent.first_child + rank] =
-        sampled && is_certain(batch, r) ? ~batch.token[r] : batch.token[r];
   }
 }
 
-void CudaSampler::stage_judge(const JudgeBatch& batch) {
-  const std::size_t rows = batch.token.size(), texts = batch.texts.size();
-  check_batch("judge", rows, texts);
-  if (batch.parent.size() != rows || batch.depth.size() != rows || batch.rank.size() != rows ||
-      batch.key.size() != rows || batch.store.size() != rows ||
-      (!batch.certain.empty() && batch.certain.size() != rows) ||
-      (!batch.mask.empty() && batch.mask.size() != rows)) {
-    throw_failure("CUDA sampler: the arrays of trees differ in length");
-  }
+void CudaSampler::stage_judge(std::span<const JudgeText> texts) {
+  std::size_t rows = 0;
+  for (const JudgeText& text : texts) rows += text.order->node_of_row.size();
+  check_batch("judge", rows, texts.size());
   judge_staged_ = 0;  // until all is well
   transfers_.wait();
-  write_head(plan_.judge, rows, texts);
+  write_head(plan_.judge, rows, texts.size());
   masks_.clear();
-  link_children(batch);
+  list_rows(texts);
   JudgeInput* const inputs = on_host(plan_.judge_rows);
   Used used{};
-  for (std::size_t t = 0; t < texts; ++t) {
+  for (std::size_t t = 0; t < texts.size(); ++t) {
     const auto input_of_text = [&](std::size_t i) {
-      const JudgeText& text = batch.texts[i];
+      const JudgeText& text = texts[i];
       return TextInput{text.params, text.key, text.rule, text.penalty};
     };
     SamplingSetting setting =
-        setting_of(plan_.judge, input_of_text(t), input_of_text((t + 1) % texts), used);
+        setting_of(plan_.judge, input_of_text(t), input_of_text((t + 1) % texts.size()), used);
     setting.root = roots_[t];
-    const std::size_t end = t + 1 < texts ? to_size(roots_[t + 1]) : rows;
-    const JudgeText& text = batch.texts[t];
+    const JudgeText& text = texts[t];
+    JudgeInput* input = inputs + roots_[t];
     const bool with_paths = needs_path(text.penalty, text.params);
-    for (std::size_t r = to_size(roots_[t]); r < end && with_paths; ++r) {
+    for (std::size_t r = 0; r < text.order->node_of_row.size() && with_paths; ++r, ++input) {
       const Path path =
-          write_path(plan_.judge, *text.penalty, static_cast<std::int32_t>(r), used.path_tokens);
-      inputs[r].path_begin = path.begin;
-      inputs[r].path_count = path.count;
+          write_path(plan_.judge, *text.penalty, text.order->node_of_row[r], used.path_tokens);
+      input->path_begin = path.begin;
+      input->path_count = path.count;
     }
     on_host(plan_.judge.settings)[t] = setting;
   }
