@@ -82,12 +82,11 @@ enum class DeviceFault : std::int32_t {
 /// added to tokens' logits. A row's node counts with all of its ancestors but the root (parent -1),
 /// which is in the text.
 struct PenaltyText {
-  std::span<const std::int32_t> counts;  ///< [vocab] occurrences in the text
+  const TokenCounts* counts = nullptr;  ///< of the text
   std::span<const TokenId> node_token;
   std::span<const std::int32_t> node_parent;
-  /// [vocab] occurrences in the new text; empty where no penalty counts them.
-  std::span<const std::int32_t> new_counts = {};
-  std::span<const TokenBias> bias = {};  ///< in the order of tokens
+  const TokenCounts* new_counts = nullptr;  ///< of the new text; null: no penalty counts them
+  std::span<const TokenBias> bias = {};     ///< in the order of tokens
 };
 
 /// How a text's children are drawn.

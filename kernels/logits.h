@@ -1,6 +1,8 @@
 // Logits to the distribution that is sampled from, and drawing from it, on the host.
 #pragma once
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,20 +14,45 @@
 namespace coppice {
 
 /// Which tokens a text holds, for penalties: a count per vocabulary entry, so that tokens of a tree
-/// path can be added and taken away again.
+/// path can be added and taken away again, and a bit for those that it holds, so that nobody has to
+/// look at all entries to find them.
 class TokenCounts {
  public:
   explicit TokenCounts(std::int64_t vocab_size = 0)
-      : counts_(static_cast<std::size_t>(vocab_size)) {}
-  void add(TokenId token) { ++counts_[static_cast<std::size_t>(token)]; }
-  void remove(TokenId token) { --counts_[static_cast<std::size_t>(token)]; }
+      : counts_(static_cast<std::size_t>(vocab_size)), words_((counts_.size() + 31) / 32) {}
+  void add(TokenId token) {
+    if (counts_[static_cast<std::size_t>(token)]++ == 0) flip(token);
+  }
+  void remove(TokenId token) {
+    if (--counts_[static_cast<std::size_t>(token)] == 0) flip(token);
+  }
   bool contains(TokenId token) const { return counts_[static_cast<std::size_t>(token)] > 0; }
   std::span<const std::int32_t> counts() const { return counts_; }
+  /// Bit t % 32 of word t / 32: whether it holds token t.
+  std::span<const std::uint32_t> words() const { return words_; }
+  /// Visits what it holds of the tokens [begin, end), in order: visit(token, count).
+  template <typename Visit>
+  void each(std::size_t begin, std::size_t end, const Visit& visit) const {
+    for (std::size_t word = begin / 32; word < words_.size() && word * 32 < end; ++word) {
+      std::uint32_t bits = words_[word];
+      if (word * 32 < begin) bits &= ~std::uint32_t{0} << begin % 32;
+      for (; bits != 0; bits &= bits - 1) {
+        const std::size_t token = word * 32 + static_cast<std::size_t>(std::countr_zero(bits));
+        if (token < end) visit(static_cast<TokenId>(token), counts_[token]);
+      }
+    }
+  }
   /// Whether it counts at all: it was made for a vocabulary.
   explicit operator bool() const { return !counts_.empty(); }
 
  private:
+  void flip(TokenId token) {
+    const auto t = static_cast<std::uint32_t>(token);
+    words_[t / 32] ^= std::uint32_t{1} << t % 32;
+  }
+
   std::vector<std::int32_t> counts_;
+  std::vector<std::uint32_t> words_;
 };
 
 /// What is added to a token's logit.

@@ -17,7 +17,8 @@ inline bool changes_logits(const SequenceState& text, const SamplingParams& para
 /// The text with the nodes of a tree. All that it is made of outlives what is returned.
 inline PenaltyText penalty_text(const SequenceState& text, std::span<const TokenId> node_token,
                                 std::span<const std::int32_t> node_parent) {
-  return {text.counts.counts(), node_token, node_parent, text.new_counts.counts(), text.bias};
+  return {&text.counts, node_token, node_parent, text.new_counts ? &text.new_counts : nullptr,
+          text.bias};
 }
 
 }  // namespace coppice

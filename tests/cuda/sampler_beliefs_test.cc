@@ -272,14 +272,10 @@ TEST_F(SamplerBeliefs, FollowThePenalty) {
   const std::vector<TokenId> token{3, 5, 8500};
   const std::vector<std::int32_t> parent{-1, 0, 1};
   TokenCounts seen(vocab);
-  std::vector<std::int32_t> counts(vocab, 0);
-  for (int i = 0; i < 2000; ++i) {
-    const auto t = static_cast<TokenId>(random() % vocab);
-    ++counts[index_of(t)];
-    seen.add(t);
-  }
+  for (int i = 0; i < 2000; ++i) seen.add(static_cast<TokenId>(random() % vocab));
+  const TokenCounts counts = seen;
   for (const TokenId t : {5, 8500}) seen.add(t);
-  const PenaltyText text{counts, token, parent};
+  const PenaltyText text{&counts, token, parent};
   const std::vector<float> logits = random_logits(random, vocab, 0);
   const GuardedArray<float> on_device(logits);
   const auto sampler = make_sampler(vocab, vocab, 4, 4);

@@ -73,8 +73,8 @@ class SamplerGraph : public testing::SamplerTest {
 TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
   GuardedArray<float> draft(static_cast<std::size_t>(most_rows) * vocab);
   GuardedArray<float> target(static_cast<std::size_t>(most_rows) * vocab);
-  std::vector<std::int32_t> counts(vocab, 0);
-  for (int i = 0; i < 500; ++i) ++counts[random_() % vocab];
+  TokenCounts counts(vocab);
+  for (int i = 0; i < 500; ++i) counts.add(static_cast<TokenId>(random_() % vocab));
   std::unique_ptr<Recording> drawing, judging;
   for (int i = 0; i < 12; ++i) {
     const auto rule = static_cast<AcceptanceRule>(i % 3);
@@ -97,7 +97,7 @@ TEST_F(SamplerGraph, DrawsAndJudgesOtherBatches) {
       rank.push_back(n - 1);
       store.push_back(-1);
     }
-    const PenaltyText text{counts, token, parent};
+    const PenaltyText text{&counts, token, parent};
     batch.rows = rows;
     batch.penalty = &text;
     draft.upload(rows_of_logits());

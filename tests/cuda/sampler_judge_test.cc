@@ -32,7 +32,7 @@ struct Case {
   std::int32_t target_vocab = 0, draft_vocab = 0;
   std::vector<float> target_logits;              ///< [rows, target_vocab]
   std::vector<std::vector<float>> draft_logits;  ///< by row, [draft_vocab]
-  std::vector<std::int32_t> counts;              ///< of the text
+  TokenCounts counts;                            ///< of the text
 };
 
 class SamplerJudge : public testing::SamplerTest {
@@ -92,7 +92,7 @@ class SamplerJudge : public testing::SamplerTest {
   std::vector<bool> seen_at(const Case& c, std::int32_t row) const {
     std::vector<bool> seen;
     if (c.params.repetition_penalty == 1.0) return seen;
-    for (const std::int32_t count : c.counts) seen.push_back(count > 0);
+    for (const std::int32_t count : c.counts.counts()) seen.push_back(count > 0);
     for (; c.tree.parent[index_of(row)] >= 0; row = c.tree.parent[index_of(row)]) {
       seen[index_of(c.tree.token[index_of(row)])] = true;
     }
@@ -116,7 +116,7 @@ class SamplerJudge : public testing::SamplerTest {
     }
   }
 
-  PenaltyText text_of(const Case& c) const { return {c.counts, c.tree.token, c.tree.parent}; }
+  PenaltyText text_of(const Case& c) const { return {&c.counts, c.tree.token, c.tree.parent}; }
 
   // Draws level by level, so that a node's children come from its own row, as they would.
   void draw_tree(cuda::CudaSampler& sampler, Case& c, AcceptanceRule rule) {
@@ -191,10 +191,11 @@ class SamplerJudge : public testing::SamplerTest {
     const std::size_t rows = c.tree.token.size();
     c.target_logits.resize(rows * index_of(target_vocab));
     c.draft_logits.resize(rows);
-    c.counts.resize(index_of(target_vocab));
-    for (std::int32_t& count : c.counts) count = random_() % 6 == 0 ? 2 : 0;
+    std::vector<std::int32_t> counts(index_of(target_vocab));
+    for (std::int32_t& count : counts) count = random_() % 6 == 0 ? 2 : 0;
+    c.counts = testing::counted(counts);
     c.tree.token[0] = static_cast<TokenId>(random_() % index_of(target_vocab));
-    c.counts[index_of(c.tree.token[0])] = 1;
+    c.counts.add(c.tree.token[0]);
     const int pairs = static_cast<int>(Pair::count);
     const auto of_tree = static_cast<Pair>(random_() % pairs);
     for (std::size_t row = 0; row < rows; ++row) {

@@ -135,7 +135,7 @@ class SamplerLaw : public testing::SamplerTest {
   struct Text {
     std::uint64_t sequence = 0;
     std::vector<TokenId> out;
-    std::vector<std::int32_t> counts = std::vector<std::int32_t>(vocab, 0);
+    TokenCounts counts{vocab};
     StepKey key;
     Tree candidates;  ///< nodes drawn from
     Tree tree;
@@ -161,7 +161,7 @@ class SamplerLaw : public testing::SamplerTest {
   void draw_rows(const Models& models, const Setting& setting, std::vector<Text>& live) {
     std::vector<PenaltyText> penalties;
     for (const Text& text : live) {
-      penalties.push_back({text.counts, text.candidates.token, text.candidates.parent});
+      penalties.push_back({&text.counts, text.candidates.token, text.candidates.parent});
     }
     std::vector<DrawText> draws;
     std::vector<DrawRow> rows;
@@ -233,7 +233,7 @@ class SamplerLaw : public testing::SamplerTest {
       roots.push_back(static_cast<std::int32_t>(tokens.size()));
       tokens.insert(tokens.end(), tree.token.begin(), tree.token.end());
       trees.emplace_back(tree.token, tree.parent, tree.depth, tree.rank, tree.store);
-      penalties.push_back({text.counts, tree.token, tree.parent});
+      penalties.push_back({&text.counts, tree.token, tree.parent});
       judges.push_back(
           trees.back().judged({text.key, setting.target_params, setting.rule, &penalties.back()}));
     }
@@ -249,7 +249,7 @@ class SamplerLaw : public testing::SamplerTest {
         text.out.push_back(text.tree.token[index_of(row - roots[t])]);
       }
       text.out.push_back(verdicts[t].bonus);
-      for (const TokenId token : text.out) text.counts[index_of(token)] = 1;
+      for (const TokenId token : text.out) text.counts.add(token);
     }
   }
 
@@ -261,7 +261,7 @@ class SamplerLaw : public testing::SamplerTest {
     for (std::size_t t = 0; t < live.size(); ++t) {
       live[t].sequence = first_sequence + t;
       live[t].store = static_cast<std::int32_t>(t) * most_drawn_from;
-      live[t].counts[0] = 1;
+      live[t].counts.add(0);
     }
     for (std::uint64_t step = 0; !live.empty(); ++step) {
       for (Text& text : live) text.key = {99, text.sequence, step, text.out.size() + 1};

@@ -19,6 +19,15 @@ namespace coppice::testing {
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
+/// As many of each token as its entry says.
+inline TokenCounts counted(std::span<const std::int32_t> counts) {
+  TokenCounts out(std::ssize(counts));
+  for (std::size_t token = 0; token < counts.size(); ++token) {
+    for (std::int32_t i = 0; i < counts[token]; ++i) out.add(static_cast<TokenId>(token));
+  }
+  return out;
+}
+
 /// Rows of one text, as a batch of their own.
 struct OneDraw : DrawText {
   std::span<const DrawRow> rows;

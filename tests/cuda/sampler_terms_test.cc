@@ -24,8 +24,7 @@ std::size_t index_of(std::int32_t n) { return static_cast<std::size_t>(n); }
 class SamplerTerms : public testing::SamplerTest {
  protected:
   struct Text {
-    std::vector<std::int32_t> counts = std::vector<std::int32_t>(vocab);
-    std::vector<std::int32_t> new_counts;  // empty: no penalty counts
+    TokenCounts counts{vocab}, new_counts;  // of none: no penalty counts
     std::vector<TokenBias> bias;
     std::vector<TokenId> token;  // of the nodes
     SamplingParams params{0.8};
@@ -35,13 +34,13 @@ class SamplerTerms : public testing::SamplerTest {
   Text random_text(int trial) {
     Text text;
     const auto some = [&] { return static_cast<TokenId>(random_() % 40 * 25); };
-    for (int i = 0; i < 30; ++i) ++text.counts[index_of(some())];
+    for (int i = 0; i < 30; ++i) text.counts.add(some());
     if (trial % 3 != 0) {
-      text.new_counts.assign(vocab, 0);
+      text.new_counts = TokenCounts(vocab);
       for (int i = 0; i < 12; ++i) {
         const TokenId token = some();
-        ++text.new_counts[index_of(token)];
-        ++text.counts[index_of(token)];
+        text.new_counts.add(token);
+        text.counts.add(token);
       }
       text.params.frequency_penalty = trial % 2 == 0 ? 0.7 : -0.3;
       text.params.presence_penalty = trial % 5 == 0 ? 0.0 : 0.45;
@@ -62,26 +61,28 @@ class SamplerTerms : public testing::SamplerTest {
                                     std::span<const float> logits) {
     std::vector<float> out(logits.begin(), logits.end());
     for (const TokenBias& of : text.bias) out[index_of(of.token)] += of.bias;
-    std::vector<std::int32_t> seen = text.counts, fresh = text.new_counts;
+    TokenCounts seen = text.counts, fresh = text.new_counts;
     for (std::int32_t n = node; parent[index_of(n)] >= 0; n = parent[index_of(n)]) {
-      ++seen[index_of(text.token[index_of(n)])];
-      if (!fresh.empty()) ++fresh[index_of(text.token[index_of(n)])];
+      seen.add(text.token[index_of(n)]);
+      if (fresh) fresh.add(text.token[index_of(n)]);
     }
     const auto repetition = static_cast<float>(text.params.repetition_penalty),
                frequency = static_cast<float>(text.params.frequency_penalty),
                presence = static_cast<float>(text.params.presence_penalty);
     for (std::size_t t = 0; t < vocab; ++t) {
       float& x = out[t];
-      if (repetition != 1.0f && seen[t] > 0) x = x > 0.0f ? x / repetition : x * repetition;
-      if (fresh.empty() || fresh[t] == 0) continue;
-      const float times = static_cast<float>(fresh[t]) * frequency;
+      if (repetition != 1.0f && seen.counts()[t] > 0)
+        x = x > 0.0f ? x / repetition : x * repetition;
+      if (!fresh || fresh.counts()[t] == 0) continue;
+      const float times = static_cast<float>(fresh.counts()[t]) * frequency;
       x = (x - times) - presence;
     }
     return out;
   }
 
   PenaltyText penalty_of(const Text& text) const {
-    return {text.counts, text.token, parent, text.new_counts, text.bias};
+    return {&text.counts, text.token, parent, text.new_counts ? &text.new_counts : nullptr,
+            text.bias};
   }
 
   std::vector<float> random_rows(int trial) {

@@ -24,7 +24,7 @@ struct Text {
   AcceptanceRule rule = AcceptanceRule::rejection;
   StepKey key;
   double belief_inverse_temperature = 0.0;
-  std::vector<std::int32_t> counts;
+  TokenCounts counts;
   std::vector<TokenId> token;
   std::vector<std::int32_t> parent, depth, rank;
   std::vector<std::uint64_t> node_key;
@@ -57,8 +57,9 @@ class SamplerTexts : public testing::SamplerTest {
     if (index % 4 == 2) text.params.top_p = 0.8;
     text.key = {3, index, 5, 100 + index};
     text.belief_inverse_temperature = text.rule == AcceptanceRule::coupled ? 0.8 : 0.0;
-    text.counts.resize(vocab);
-    for (std::int32_t& count : text.counts) count = static_cast<std::int32_t>(random_() % 2);
+    std::vector<std::int32_t> counts(vocab);
+    for (std::int32_t& count : counts) count = static_cast<std::int32_t>(random_() % 2);
+    text.counts = testing::counted(counts);
     const auto nodes = static_cast<std::int32_t>(1 + random_() % 12);
     std::vector<std::int32_t> children(to_size(nodes), 0);
     // Depth-first: a node's parent is on the path to the node before it.
@@ -99,7 +100,7 @@ class SamplerTexts : public testing::SamplerTest {
     std::vector<float> draft_logits, target_logits;
     for (std::size_t t = 0; t < texts.size(); ++t) {
       const Text& text = *texts[t];
-      penalties[t] = {text.counts, text.token, text.parent};
+      penalties[t] = {&text.counts, text.token, text.parent};
       draws.push_back(
           {text.key, warm(text.params), text.rule, text.belief_inverse_temperature, &penalties[t]});
       std::vector<std::int32_t> store;

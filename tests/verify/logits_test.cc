@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -147,6 +148,36 @@ TEST(ProcessLogits, ExtremeRows) {
   EXPECT_THROW(process({-inf, -inf, std::nanf("")}, 1.0), Error);
   EXPECT_THROW(process({inf, -inf, inf}, 1.0), Error);
   EXPECT_THROW(argmax_logits(std::vector<float>{-inf, -inf}, {}, nullptr), Error);
+}
+
+// What it says without a look at all entries is what the entries say.
+TEST(TokenCounts, FindsWhatItHolds) {
+  std::mt19937_64 random(3);
+  for (const std::size_t vocab : {1u, 31u, 32u, 33u, 100u}) {
+    TokenCounts counts(static_cast<std::int64_t>(vocab));
+    std::vector<TokenId> held;
+    for (int change = 0; change < 200; ++change) {
+      if (held.empty() || random() % 3 != 0) {
+        held.push_back(static_cast<TokenId>(random() % vocab));
+        counts.add(held.back());
+      } else {
+        std::swap(held[random() % held.size()], held.back());
+        counts.remove(held.back());
+        held.pop_back();
+      }
+      const std::size_t begin = random() % (vocab + 1), end = random() % (vocab + 1);
+      std::vector<std::pair<TokenId, std::int32_t>> expected, found;
+      for (std::size_t t = 0; t < vocab; ++t) {
+        const auto token = static_cast<TokenId>(t);
+        const auto times = static_cast<std::int32_t>(std::ranges::count(held, token));
+        ASSERT_EQ((counts.words()[t / 32] >> t % 32 & 1) != 0, times > 0);
+        if (begin <= t && t < end && times > 0) expected.emplace_back(token, times);
+      }
+      counts.each(begin, end,
+                  [&](TokenId token, std::int32_t count) { found.emplace_back(token, count); });
+      ASSERT_EQ(found, expected) << begin << " to " << end;
+    }
+  }
 }
 
 TEST(SampleInverseCdf, IsTheInverseOfTheCdf) {

@@ -113,36 +113,32 @@ void CudaSampler::write_terms(const JobPlan& job, const PenaltyText& text, Sampl
   };
   std::size_t token = 0;
   const auto add_counted = [&](std::size_t end) {
-    for (; token < std::min(end, text.new_counts.size()); ++token) {
-      const std::int32_t count = text.new_counts[token];
-      if (count > 0) add({static_cast<std::int32_t>(token), count, 0.0f});
-    }
+    if (text.new_counts == nullptr) return;
+    text.new_counts->each(token, end, [&](TokenId counted, std::int32_t count) {
+      add({counted, count, 0.0f});
+    });
   };
   for (const TokenBias& of : text.bias) {
     const std::size_t biased = to_size(of.token);
     add_counted(biased);
     token = biased + 1;
-    add({of.token, biased < text.new_counts.size() ? text.new_counts[biased] : 0, of.bias});
+    add({of.token, text.new_counts == nullptr ? 0 : text.new_counts->counts()[biased], of.bias});
   }
-  add_counted(text.new_counts.size());
+  add_counted(to_size(plan_.target_vocab));
   setting.first_term = static_cast<std::int32_t>(begin);
   setting.terms = static_cast<std::int32_t>(terms - begin);
 }
 
 std::int32_t CudaSampler::write_text(const JobPlan& job, const PenaltyText& text,
                                      std::size_t& penalised) const {
-  const std::size_t vocab = std::min(text.counts.size(), to_size(plan_.target_vocab));
-  const std::int32_t* const counts = text.counts.data();
-  std::uint32_t* const bits = on_host(job.text_bits) + penalised * plan_.text_words;
-  for (std::size_t word = 0; word < plan_.text_words; ++word) {
-    const std::size_t begin = word * 32, end = std::min(vocab, begin + 32);
-    std::uint32_t seen = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      seen |= static_cast<std::uint32_t>(counts[i] > 0) << (i - begin);
-    }
-    bits[word] = seen;
-  }
+  write_words(text.counts->words(), on_host(job.text_bits) + penalised * plan_.text_words);
   return static_cast<std::int32_t>(penalised++);
+}
+
+void CudaSampler::write_words(std::span<const std::uint32_t> words, std::uint32_t* out) const {
+  const std::size_t count = std::min(words.size(), plan_.text_words);
+  std::copy_n(words.begin(), count, out);
+  std::fill(out + count, out + plan_.text_words, 0u);
 }
 
 CudaSampler::Path CudaSampler::write_path(const JobPlan& job, const PenaltyText& text,
@@ -165,11 +161,7 @@ std::int32_t CudaSampler::write_mask(const JobPlan& job,
   const auto number = known - masks_.begin();
   if (known == masks_.end()) {
     masks_.push_back(mask);
-    std::uint32_t* const bits =
-        on_host(job.mask_bits) + static_cast<std::size_t>(number) * plan_.text_words;
-    const std::size_t words = std::min(mask->words.size(), plan_.text_words);
-    std::copy_n(mask->words.begin(), words, bits);
-    std::fill(bits + words, bits + plan_.text_words, 0u);
+    write_words(mask->words, on_host(job.mask_bits) + to_size(number) * plan_.text_words);
   }
   return static_cast<std::int32_t>(number);
 }

@@ -80,6 +80,8 @@ class CudaSampler final : public DeviceSampler {
   /// Appends the text's tokens to the job's `penalised` texts. Returns the setting's `text`.
   std::int32_t write_text(const JobPlan& job, const PenaltyText& text,
                           std::size_t& penalised) const;
+  /// Writes a bit for each token.
+  void write_words(std::span<const std::uint32_t> words, std::uint32_t* out) const;
   /// Appends the terms of the text's tokens to the job's, and says in `setting` where.
   void write_terms(const JobPlan& job, const PenaltyText& text, SamplingSetting& setting,
                    std::size_t& terms) const;
