@@ -219,8 +219,8 @@ TEST_F(SamplerDraw, PenaltyFollowsThePath) {
     counts[3] = 1;  // the root stands in the text
     for (int i = 0; i < 12; ++i) counts[random() % size] += 2;
     counts[9] = 1;
-    const TokenCounts seen = testing::counted(counts);
-    const PenaltyText text{&seen, token, parent};
+    const TokenCounts held = testing::counted(counts);
+    const PenaltyText text{&held, token, parent};
     const auto sampler = make_sampler(vocab, vocab, 8, 8);
     std::vector<DrawRow> rows;
     for (std::int32_t node = 0; node < 6; ++node) {
