@@ -34,38 +34,34 @@ class DrawProbe final : public ProbeSampling {
   std::vector<DrawnChildren> drawn_;
 };
 
-class JudgeProbe final : public ProbeSampling {
+class JudgeProbe final : public ProbeSampling, DraftEvidence {
  public:
   JudgeProbe(DeviceSampler& sampler, std::int64_t vocab, std::int32_t store_rows)
       : sampler_(sampler), vocab_(vocab), store_rows_(store_rows) {}
 
   PassEpilogue* stage(std::int32_t rows) override {
-    token_.clear();
-    parent_.clear();
-    depth_.clear();
-    store_.clear();
-    rank_.assign(static_cast<std::size_t>(rows), 0);
-    key_.assign(static_cast<std::size_t>(rows), root_node_key);
-    for (std::int32_t r = 0; r < rows; ++r) {
-      token_.push_back(static_cast<TokenId>((r * 37 + 11) % vocab_));
-      parent_.push_back(r - 1);
-      depth_.push_back(r);
-      store_.push_back(r + 1 < rows ? r % store_rows_ : -1);
-    }
+    const auto token = [&](std::int32_t r) { return static_cast<TokenId>((r * 37 + 11) % vocab_); };
+    tree_.reset(token(0));
+    for (std::int32_t r = 1; r < rows; ++r) tree_.add(r - 1, token(r), 0, 1.0f, 1.0);
+    order_.assign(tree_);
     JudgeText text;
     text.params = usual_params;
-    sampler_.stage_judge({{&text, 1}, token_, parent_, depth_, rank_, key_, store_});
+    text.tree = &tree_;
+    text.order = &order_;
+    text.draft = this;
+    sampler_.stage_judge({&text, 1});
     return &sampler_.judge_epilogue();
   }
   void collect() override { sampler_.collect_verdicts({&verdict_, 1}); }
 
  private:
+  std::int32_t store_row(std::int32_t candidate) const override { return candidate % store_rows_; }
+
   DeviceSampler& sampler_;
   std::int64_t vocab_;
   std::int32_t store_rows_;
-  std::vector<TokenId> token_;
-  std::vector<std::int32_t> parent_, depth_, rank_, store_;
-  std::vector<std::uint64_t> key_;
+  TokenTree tree_;
+  TreeOrder order_;
   DeviceVerdict verdict_;
 };
 
