@@ -165,7 +165,7 @@ TEST(BatchSizes, OthersCatchUpWhenAProbeHasFoundThatItPays) {
   const TinyPair pair(endless(), 0.0);
   Engine engine = Engine::load(pair.options());
   plant_dear_prompts(engine);
-  const std::vector<Request> requests = with_long_prompts(engine, 4, Chain{});
+  const std::vector<Request> requests = without_lookup(with_long_prompts(engine, 4, Chain{}));
   std::map<const SequenceState*, std::vector<std::int64_t>> passes;  // by text and step
   inside(engine).observer = [&](const StepView& view) {
     if (view.is_step()) passes[&view.state].push_back(view.draft_passes);
@@ -216,12 +216,13 @@ TEST(BatchSizes, WhatTheDraftLacksOfASharedPromptIsPaidOnce) {
   const TinyPair pair(endless(), 0.0);
   Engine engine = Engine::load(pair.options());
   plant_dear_prompts(engine);
-  engine.generate(with_long_prompts(engine, 4, Chain{}));  // it is known then what chains win
+  // It is known then what chains win.
+  engine.generate(without_lookup(with_long_prompts(engine, 4, Chain{})));
   plant_costs(engine, {{1, 1.0, 1.0}, {512, 1.2, 1.2}},
               {{1, 0.02, 0.02}, {64, 0.05, 0.05}, {512, 400.0, 400.0}});
   // From plain texts, so that the tree has its KV of the target alone.
   const std::vector<TokenId> shared = with_long_prompts(engine, 1, Chain{})[0].tokens;
-  std::vector<Request> requests = requests_of(8, Chain{});
+  std::vector<Request> requests = without_lookup(requests_of(8, Chain{}));
   for (Request& request : requests) {
     const TokenId own = request.tokens.back();
     request.tokens = shared;
