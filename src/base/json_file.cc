@@ -34,7 +34,8 @@ void dismantle(Json& value) noexcept {
 template <typename Json>
 class Builder {
  public:
-  Builder() = default;
+  /// `remedy` for what is no JSON, or not such as coppice reads.
+  explicit Builder(const char* remedy) : remedy_(remedy) {}
   ~Builder() { dismantle(root_); }
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
@@ -51,9 +52,7 @@ class Builder {
     return add(value) != nullptr;
   }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-  bool binary(typename Json::binary_t&) {
-    return refuse("holds binary data; fetch the file again");
-  }
+  bool binary(typename Json::binary_t&) { return refuse(cat("holds binary data; ", remedy_)); }
 
   bool start_object(std::size_t) { return open(Json::object()); }
   bool start_array(std::size_t) { return open(Json::array()); }
@@ -78,7 +77,7 @@ class Builder {
     if (error.id == out_of_range) {
       return refuse(cat("holds a number out of range before byte ", byte, "; correct it"));
     }
-    return refuse(cat("not valid JSON at byte ", byte, "; correct it or fetch the file again"));
+    return refuse(cat("not valid JSON at byte ", byte, "; ", remedy_));
   }
 
  private:
@@ -106,7 +105,7 @@ class Builder {
   }
   bool open(Json&& empty) {
     if (open_.size() == deepest_nesting) {
-      return refuse(cat("nested deeper than ", deepest_nesting, " levels; fetch the file again"));
+      return refuse(cat("nested deeper than ", deepest_nesting, " levels; ", remedy_));
     }
     open_.push_back(add(std::move(empty)));
     keys_.emplace_back();
@@ -123,15 +122,16 @@ class Builder {
   std::vector<std::unordered_set<std::string>> keys_;  ///< theirs, where the order is kept
   Json* named_ = nullptr;                              ///< where the value of the last key goes
   std::string problem_;
+  const char* remedy_;
 };
 
 template <typename Json>
-ParsedJson<Json> parsed(std::string_view text, const std::string& file) {
+ParsedJson<Json> parsed(std::string_view text, const std::string& file, const char* remedy) {
   // The parser takes a NUL byte for the end of its input.
   if (const auto nul = text.find('\0'); nul != text.npos) {
-    throw_failure(cat(file, ": not JSON: NUL byte at ", nul, "; fetch the file again"));
+    throw_failure(cat(file, ": not JSON: NUL byte at ", nul, "; ", remedy));
   }
-  Builder<Json> builder;
+  Builder<Json> builder(remedy);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     throw_failure(cat(file, ": ", builder.problem()));
   }
@@ -148,11 +148,11 @@ template class ParsedJson<nlohmann::json>;
 template class ParsedJson<nlohmann::ordered_json>;
 
 JsonObject parse_json_value(std::string_view text, const std::string& file) {
-  return parsed<nlohmann::json>(text, file);
+  return parsed<nlohmann::json>(text, file, "correct it or fetch the file again");
 }
 
-OrderedJson parse_ordered_json(std::string_view text, const std::string& file) {
-  return parsed<nlohmann::ordered_json>(text, file);
+OrderedJson parse_typed_json(std::string_view text, const std::string& name) {
+  return parsed<nlohmann::ordered_json>(text, name, "correct it");
 }
 
 JsonObject parse_json_object(std::string_view text, const std::string& file) {

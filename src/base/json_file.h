@@ -39,7 +39,8 @@ JsonObject parse_json_object(std::string_view text, const std::string& file);
 /// The same of any value.
 JsonObject parse_json_value(std::string_view text, const std::string& file);
 
-OrderedJson parse_ordered_json(std::string_view text, const std::string& file);
+/// The same of what somebody typed, or a request holds: no message speaks of a file.
+OrderedJson parse_typed_json(std::string_view text, const std::string& name);
 
 /// Reads and parses a file of at most `largest` bytes; `remedy` is for one that is not there.
 JsonObject read_json_object(const std::filesystem::path& path, std::uintmax_t largest,

@@ -160,7 +160,7 @@ class Reader {
       boost::any given;
       if (name == "json-schema" && (value.is_object() || value.is_boolean())) {
         // A schema's properties have an order.
-        given = parse_ordered_json(line, "")->at(key).dump();
+        given = parse_typed_json(line, "")->at(key).dump();
       } else {
         given = is_flag ? boost::any(std::string()) : value_of(option, key, value);
       }

@@ -69,7 +69,7 @@ std::string unescaped(std::string_view step) {
 
 OrderedJson parsed_schema(std::string_view text) {
   try {
-    return parse_ordered_json(text, "JSON schema");
+    return parse_typed_json(text, "JSON schema");
   } catch (const Error& error) {
     throw_usage(error.what());
   }

@@ -23,12 +23,12 @@ std::string refusal(const std::string& text) {
 
 TEST(JsonFile, OrderedObjectsKeepTheirKeysOrder) {
   const OrderedJson json =
-      parse_ordered_json(R"({"z": 1, "a": {"y": [2], "b": 3}, "m": []})", "FILE");
+      parse_typed_json(R"({"z": 1, "a": {"y": [2], "b": 3}, "m": []})", "FILE");
   EXPECT_EQ(json->dump(), R"({"z":1,"a":{"y":[2],"b":3},"m":[]})");
-  EXPECT_THROW(parse_ordered_json(R"({"a": {"x": 1, "x": 2}})", "FILE"), Error);
-  EXPECT_THROW(parse_ordered_json(R"({"a": 1, "b": {"c": 1}, "a": 2})", "FILE"), Error);
-  EXPECT_NO_THROW(parse_ordered_json(R"({"a": {"b": 1}, "b": {"a": 1}})", "FILE"));
-  EXPECT_THROW(parse_ordered_json(std::string(65, '['), "FILE"), Error);
+  EXPECT_THROW(parse_typed_json(R"({"a": {"x": 1, "x": 2}})", "FILE"), Error);
+  EXPECT_THROW(parse_typed_json(R"({"a": 1, "b": {"c": 1}, "a": 2})", "FILE"), Error);
+  EXPECT_NO_THROW(parse_typed_json(R"({"a": {"b": 1}, "b": {"a": 1}})", "FILE"));
+  EXPECT_THROW(parse_typed_json(std::string(65, '['), "FILE"), Error);
 }
 
 TEST(Json, ReadsWhatTheStandardAllows) {
@@ -68,6 +68,14 @@ TEST(Json, NestsSixtyFourDeepAndNoDeeper) {
   EXPECT_EQ(refusal(nested(64)), "");
   EXPECT_NE(refusal(nested(65)).find("nested deeper than 64 levels"), std::string::npos);
   EXPECT_NE(refusal("{\"a\":" + std::string(1'000'000, '[')).find("nested"), std::string::npos);
+}
+
+TEST(Json, WhatIsTypedHasNoFileToFetch) {
+  for (const std::string& text : {std::string("{"), std::string(65, '['), std::string("{}\0", 3)}) {
+    EXPECT_NE(refusal(text).find("; correct it or fetch the file again"), std::string::npos);
+    const std::string message = error_of([&] { parse_typed_json(text, "SCHEMA"); });
+    EXPECT_TRUE(message.starts_with("SCHEMA: ") && message.ends_with("; correct it")) << message;
+  }
 }
 
 // A parser that walks the elements before each new one takes minutes for these, and a minute is
