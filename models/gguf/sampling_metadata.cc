@@ -33,6 +33,9 @@ SamplingMetadata sampling_metadata(const std::filesystem::path& dir) {
   if (settings.number("max_new_tokens", remedy)) {
     out.lost.push_back(cat("max_new_tokens of ", settings.file(), "; give it as --max-new-tokens"));
   }
+  if (settings.number("min_new_tokens", remedy).value_or(0.0) != 0.0) {
+    out.lost.push_back(cat("min_new_tokens of ", settings.file(), "; give it as --min-new-tokens"));
+  }
   return out;
 }
 

@@ -30,7 +30,8 @@ constexpr Key obeyed_keys[] = {{"temperature", true, 1.0},
                                {"top_p", true, 1.0},
                                {"min_p", true, 0.0},
                                {"repetition_penalty", false, 1.0},
-                               {"max_new_tokens", false, -1.0}};
+                               {"max_new_tokens", false, -1.0},
+                               {"min_new_tokens", false, 0.0}};
 
 /// Keys that change what generate() writes, or how long, and which coppice does not know.
 constexpr Key unknown_keys[] = {{"typical_p", true, 1.0},
@@ -39,7 +40,6 @@ constexpr Key unknown_keys[] = {{"typical_p", true, 1.0},
                                 {"top_h", true, -1.0},
                                 {"max_length", false, -1.0},
                                 {"min_length"},
-                                {"min_new_tokens"},
                                 {"max_time", false, -1.0},
                                 {"num_beams", false, 1.0},
                                 {"num_beam_groups", false, 1.0},

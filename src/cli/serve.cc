@@ -120,6 +120,7 @@ void raise_file_limit() {
 /// Measures costs and prepares passes, for which the first request would wait.
 void warm_up(Engine& engine, GenerateOptions request) {
   request.max_new_tokens = 8;
+  request.min_new_tokens = 0;
   request.ignore_eos = true;
   engine.generate("Hello", request);
   engine.drop_cache();

@@ -1,5 +1,7 @@
 #include "conversation/recommended.h"
 
+#include <algorithm>
+#include <limits>
 #include <optional>
 #include <type_traits>
 
@@ -24,6 +26,7 @@ std::vector<std::string> take_recommended(const std::filesystem::path& target,
   // What no option takes is the file's mistake, not the command's.
   const auto set = [&](const char* key, const char* option, const auto& member, double number) {
     GenerateOptions alone;
+    alone.max_new_tokens = std::numeric_limits<std::int32_t>::max();  // what bounds min_new_tokens
     auto& value = member(alone);
     value = static_cast<std::remove_reference_t<decltype(value)>>(number);
     try {
@@ -65,6 +68,13 @@ std::vector<std::string> take_recommended(const std::filesystem::path& target,
   number(
       "max_new_tokens", "max-new-tokens",
       [](GenerateOptions & of) -> auto& { return of.max_new_tokens; });
+  number(
+      "min_new_tokens", "min-new-tokens",
+      [](GenerateOptions & of) -> auto& { return of.min_new_tokens; }, false);
+  if (open("min-new-tokens")) {
+    request.min_new_tokens = std::min(request.min_new_tokens, request.max_new_tokens);
+    if (request.min_new_tokens > 0) take(cat("min-new-tokens ", request.min_new_tokens));
+  }
   if (open("stop")) {
     const std::vector<std::string> texts = settings.stop_strings();
     if (!texts.empty()) request.stop = texts;

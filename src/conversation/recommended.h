@@ -12,8 +12,9 @@
 namespace coppice::conversation {
 
 /// Sets what generation_config.json of the folder, or the GGUF file, recommends and nobody gave:
-/// temperature, top-k, top-p, min-p, repetition penalty, most new tokens, stop texts. `given` says
-/// it of an option by its command-line name, such as "top-k". Returns lines to tell: what was taken
+/// temperature, top-k, top-p, min-p, repetition penalty, most and fewest new tokens (these at most
+/// the request's most), stop texts. `given` says it of an option by its command-line name, such as
+/// "top-k". Returns lines to tell: what was taken
 /// and matters, and the names of settings that are not obeyed. Throws Error(failure) for a file
 /// that cannot be read.
 std::vector<std::string> take_recommended(const std::filesystem::path& target,

@@ -365,8 +365,9 @@ TEST_F(ChatCommand, NamesRecommendationsThatItDoesNotObey) {
   std::filesystem::remove(target / "generation_config.json");
   written("target/generation_config.json",
           R"({"eos_token_id": 2, "suppress_tokens": [66], "max_length": 40,
-              "no_repeat_ngram_size": 0, "typical_p": 0.9})");
-  const std::string told =
+              "no_repeat_ngram_size": 0, "typical_p": 0.9, "min_new_tokens": 5})");
+  const std::string told =  // the fewest are at most the most
+      "coppice: generation_config.json: min-new-tokens 2\n"
       "coppice: generation_config.json: not obeyed, since coppice does not know: max_length, "
       "suppress_tokens\n";
   const std::string options = "--target '" + target.string() +

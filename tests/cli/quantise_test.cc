@@ -113,7 +113,8 @@ TEST_F(Quantise, WhatTheFileDoesNotSayHasARemedy) {
   const fs::path model = folder("model");
   fs::copy(stories() / "target", model);
   std::ofstream(model / "generation_config.json")
-      << R"({"do_sample": true, "temperature": 0.5, "max_new_tokens": 9, "stop_strings": ["x"]})";
+      << R"({"do_sample": true, "temperature": 0.5, "max_new_tokens": 9, "min_new_tokens": 1,
+            "stop_strings": ["x"]})";
   const std::string file = folder("m.gguf");
   const Result r = run("quantise " + quoted(model) + " " + quoted(file) + " --type Q8_0");
   EXPECT_EQ(r.code, 0);
@@ -121,7 +122,9 @@ TEST_F(Quantise, WhatTheFileDoesNotSayHasARemedy) {
             "coppice: the file does not say: stop_strings of generation_config.json; give each as "
             "--stop TEXT\n"
             "coppice: the file does not say: max_new_tokens of generation_config.json; give it as "
-            "--max-new-tokens\n");
+            "--max-new-tokens\n"
+            "coppice: the file does not say: min_new_tokens of generation_config.json; give it as "
+            "--min-new-tokens\n");
   const Result chat =
       run("generate --chat --prompt x --draft none --seed 1 --max-new-tokens 1 "
           "--target " +

@@ -46,6 +46,26 @@ TEST_F(Completions, AnAnswerHasOpenAisShape) {
   EXPECT_EQ(json["coppice"]["steps"], 2);
 }
 
+// As a model's files recommend them, which know nothing of the request.
+TEST_F(Completions, DefaultsOfTheFewestTokensAreAtMostTheMost) {
+  server::ServiceOptions service = fake_service();
+  service.defaults.options.min_new_tokens = 5;
+  RunningServer server{&backend_, service, small_limits()};
+  const auto least = [&](const std::string& path, const std::string& text) {
+    const Reply reply = ask(server.port(), "POST", path, text);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return backend_.last_options().min_new_tokens;
+  };
+  EXPECT_EQ(least("/v1/completions", R"({"prompt": "x", "max_tokens": 3})"), 3);
+  EXPECT_EQ(least("/v1/completions", R"({"prompt": "x", "max_tokens": 9})"), 5);
+  EXPECT_EQ(least("/v1/chat/completions",
+                  R"({"messages": [{"role": "user", "content": "x"}], "max_tokens": 3})"),
+            3);
+  const Reply refused = ask(server.port(), "POST", "/v1/completions",
+                            R"({"prompt": "x", "max_tokens": 3, "min_tokens": 4})");
+  EXPECT_EQ(refused.status, 400) << refused.body;
+}
+
 TEST_F(Completions, FieldsReachTheEngine) {
   const Reply reply = post(
       R"({"prompt": [72, 105], "max_tokens": 7, "temperature": 0.5, "top_p": 0.9, "top_k": 40,

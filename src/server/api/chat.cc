@@ -401,7 +401,7 @@ TextsJob read_chat(const Json& json, Backend& backend, const ApiDefaults& defaul
   fields.refuse_others();
   shape.answer = answer_options(tokens, tools, backend);
   set_constraint(tools, backend, shape.answer, text.constraint);
-  if (max_tokens) text.options.max_new_tokens = *max_tokens;
+  text.set_most(max_tokens.value_or(text.options.max_new_tokens));
   // A constrained text ends where it is whole: what is recommended for others may cut it short.
   if (text.constraint && fields.find("stop") == nullptr) text.options.stop.clear();
   text.options.constraint = build_constraint(backend, text.constraint);

@@ -210,7 +210,7 @@ TextsJob read_completion(std::string_view body, Backend& backend, const ApiDefau
   CompletionShape shape;
   read_model(fields, defaults.model);
   TextFields text = read_text_fields(fields, defaults.options, backend.facts().vocab_size);
-  text.options.max_new_tokens = read_max_tokens(fields, 1).value_or(usual_max_tokens);
+  text.set_most(read_max_tokens(fields, 1).value_or(usual_max_tokens));
   shape.n = text.n;
   shape.include_usage = text.include_usage;
   shape.stream = text.stream;

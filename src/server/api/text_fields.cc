@@ -208,6 +208,11 @@ std::uint64_t random_seed() {
   return random() >> 11;  // a number that JavaScript holds exactly
 }
 
+void TextFields::set_most(std::int32_t tokens) {
+  options.max_new_tokens = tokens;
+  if (!says_least) options.min_new_tokens = std::min(options.min_new_tokens, tokens);
+}
+
 TextFields read_text_fields(Fields& fields, const GenerateOptions& defaults,
                             std::int64_t vocab_size) {
   TextFields text;
@@ -216,8 +221,9 @@ TextFields read_text_fields(Fields& fields, const GenerateOptions& defaults,
   read_sampling(fields, options.sampling);
   options.stop = read_stop(fields, options.stop);
   set(fields.boolean("ignore_eos"), options.ignore_eos);
-  set(fields.integer("min_tokens", 0, std::numeric_limits<std::int32_t>::max()),
-      options.min_new_tokens);
+  const auto least = fields.integer("min_tokens", 0, std::numeric_limits<std::int32_t>::max());
+  text.says_least = least.has_value();
+  set(least, options.min_new_tokens);
   read_logit_bias(fields, vocab_size, options);
   read_stop_tokens(fields, vocab_size, options);
   set(fields.integer("n", 1, most_samples), text.n);

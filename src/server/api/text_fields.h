@@ -17,7 +17,11 @@ struct TextFields {
   std::int32_t n = 1;
   bool stream = false;
   bool include_usage = false;
-  bool trees = false;  ///< speculation.trees
+  bool trees = false;       ///< speculation.trees
+  bool says_least = false;  ///< the request itself has min_tokens
+
+  /// Sets the most new tokens. A default of the fewest becomes no more than these.
+  void set_most(std::int32_t tokens);
 };
 
 /// Reads temperature, top_p, top_k, min_p, penalties, seed, stop, ignore_eos, n, stream,

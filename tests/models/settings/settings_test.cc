@@ -82,7 +82,6 @@ TEST(GenerationSettings, NamesWhatChangesATextAndIsNotObeyed) {
       {"sequence_bias", "[[[1], 2.0]]"},
       {"no_repeat_ngram_size", "3"},
       {"min_length", "5"},
-      {"min_new_tokens", "5"},
       {"max_length", "4096"},
       {"max_time", "1.5"},
       {"num_beams", "4"},
@@ -112,7 +111,8 @@ TEST(GenerationSettings, NamesWhatChangesATextAndIsNotObeyed) {
   EXPECT_EQ(ignored_by(R"({"transformers_version": "5.0", "use_cache": true, "pad_token_id": 0,
       "bos_token_id": 1, "eos_token_id": 2, "cache_implementation": "hybrid",
       "output_scores": true, "assistant_early_exit": 4, "num_assistant_tokens": 5,
-      "_from_model_config": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 5})"),
+      "_from_model_config": true, "temperature": 0.5, "top_p": 0.9, "max_new_tokens": 5,
+      "min_new_tokens": 2})"),
             Names{});
 }
 
