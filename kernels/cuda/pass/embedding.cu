@@ -26,8 +26,8 @@ __global__ void embed_kernel(const std::int32_t* tokens, const T* table, std::in
 }
 
 template <typename T>
-void launch(const std::int32_t* tokens, const void* table, std::int64_t hidden, float scale,
-            float* out, std::int32_t rows, cudaStream_t stream) {
+void launch_embed(const std::int32_t* tokens, const void* table, std::int64_t hidden, float scale,
+                  float* out, std::int32_t rows, cudaStream_t stream) {
   const T* values = static_cast<const T*>(table);
   const auto grid_rows = static_cast<unsigned>(rows);
   if (hidden % vector_width == 0 && takes_vectors(table, sizeof(T)) &&
@@ -50,13 +50,13 @@ void embed(const PassView& pass, const void* table, DType dtype, std::int64_t hi
   if (rows == 0) return;
   switch (dtype) {
     case DType::f32:
-      launch<float>(pass.tokens, table, hidden, scale, out, rows, stream);
+      launch_embed<float>(pass.tokens, table, hidden, scale, out, rows, stream);
       return;
     case DType::f16:
-      launch<__half>(pass.tokens, table, hidden, scale, out, rows, stream);
+      launch_embed<__half>(pass.tokens, table, hidden, scale, out, rows, stream);
       return;
     case DType::bf16:
-      launch<__nv_bfloat16>(pass.tokens, table, hidden, scale, out, rows, stream);
+      launch_embed<__nv_bfloat16>(pass.tokens, table, hidden, scale, out, rows, stream);
       return;
   }
 }

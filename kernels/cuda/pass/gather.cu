@@ -20,8 +20,8 @@ __global__ void gather_kernel(const std::int32_t* rows, const std::uint32_t* x, 
 }
 
 template <int N>
-void launch(const std::int32_t* indices, const std::uint32_t* x, std::int64_t width,
-            std::uint32_t* out, std::int32_t rows, cudaStream_t stream) {
+void launch_gather(const std::int32_t* indices, const std::uint32_t* x, std::int64_t width,
+                   std::uint32_t* out, std::int32_t rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(width / N));
   launch_early(gather_kernel<N>, grid, column_threads, 0, stream, indices, x, width, out);
   check_launch("gather_logit_rows");
@@ -37,7 +37,7 @@ void gather_logit_rows(const PassView& pass, const float* x, std::int64_t width,
   auto* to = reinterpret_cast<std::uint32_t*>(out);
   const bool vectors = width % vector_width == 0 && takes_vectors(x, sizeof(float)) &&
                        takes_vectors(out, sizeof(float));
-  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
+  const auto launch_width = vectors ? launch_gather<vector_width> : launch_gather<1>;
   launch_width(pass.logit_rows, from, width, to, rows, stream);
 }
 

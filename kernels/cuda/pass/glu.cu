@@ -25,8 +25,8 @@ __global__ void glu_kernel(Activation activation, const float* gate_up, std::int
 }
 
 template <int N>
-void launch(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
-            void* out, cudaStream_t stream) {
+void launch_glu(Activation activation, const float* gate_up, std::int32_t rows, std::int64_t n,
+                void* out, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(n / N));
   launch_early(glu_kernel<N>, grid, column_threads, 0, stream, activation, gate_up, n,
                static_cast<__nv_bfloat16*>(out));
@@ -40,7 +40,7 @@ void glu(Activation activation, const float* gate_up, std::int32_t rows, std::in
   if (rows == 0) return;
   const bool vectors = n % vector_width == 0 && takes_vectors(gate_up, sizeof(float)) &&
                        takes_vectors(out, sizeof(__nv_bfloat16));
-  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
+  const auto launch_width = vectors ? launch_glu<vector_width> : launch_glu<1>;
   launch_width(activation, gate_up, rows, n, out, stream);
 }
 

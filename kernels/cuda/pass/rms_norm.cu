@@ -154,8 +154,8 @@ unsigned threads_for(std::int64_t hidden, int width) {
 }
 
 template <int N, typename Out>
-void launch(const float* x, const float* weight, float epsilon, std::int32_t rows,
-            std::int64_t hidden, Out* out, cudaStream_t stream) {
+void launch_norm(const float* x, const float* weight, float epsilon, std::int32_t rows,
+                 std::int64_t hidden, Out* out, cudaStream_t stream) {
   const unsigned threads = threads_for(hidden, N);
   // With fewer rows than multiprocessors, two blocks on one only take room from the next kernel.
   const bool share = rows > 128 && hidden <= std::int64_t{threads} * N;
@@ -171,7 +171,7 @@ void launch_width(const float* x, const float* weight, float epsilon, std::int32
   if (rows == 0) return;
   const bool vectors = hidden % vector_width == 0 && takes_vectors(x, sizeof(float)) &&
                        takes_vectors(weight, sizeof(float)) && takes_vectors(out, sizeof(Out));
-  const auto launch_rows = vectors ? launch<vector_width, Out> : launch<1, Out>;
+  const auto launch_rows = vectors ? launch_norm<vector_width, Out> : launch_norm<1, Out>;
   launch_rows(x, weight, epsilon, rows, hidden, out, stream);
 }
 

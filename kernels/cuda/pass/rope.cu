@@ -92,7 +92,7 @@ __global__ void norm_rope_write_kv_kernel(const RopeTensors tensors) {
 }
 
 template <int N>
-void launch(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
+void launch_rope(const RopeTensors& tensors, std::int32_t rows, cudaStream_t stream) {
   const std::int32_t per_head = tensors.head_dim / 2 / N;
   const std::int32_t heads = std::max(column_threads / per_head, 1);
   const dim3 grid(static_cast<unsigned>(rows),
@@ -159,7 +159,7 @@ void rope_write_kv(const RopeTensors& tensors, std::int32_t rows, cudaStream_t s
     return tensors.half_dim % width == 0 && tensors.head_dim / 2 % width == 0 && aligned;
   };
   if (norms.query == nullptr && norms.key == nullptr) {
-    const auto launch_width = takes(vector_width) ? launch<vector_width> : launch<1>;
+    const auto launch_width = takes(vector_width) ? launch_rope<vector_width> : launch_rope<1>;
     return launch_width(tensors, rows, stream);
   }
   // Wide enough that few lanes idle.

@@ -21,7 +21,8 @@ __global__ void soft_cap_kernel(float* logits, std::int64_t width, float cap) {
 }
 
 template <int N>
-void launch(float* logits, std::int32_t rows, std::int64_t width, float cap, cudaStream_t stream) {
+void launch_soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap,
+                     cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(rows), column_blocks(width / N));
   launch_early(soft_cap_kernel<N>, grid, column_threads, 0, stream, logits, width, cap);
   check_launch("soft_cap");
@@ -33,7 +34,7 @@ void soft_cap(float* logits, std::int32_t rows, std::int64_t width, float cap,
               cudaStream_t stream) {
   if (rows == 0) return;
   const bool vectors = width % vector_width == 0 && takes_vectors(logits, sizeof(float));
-  const auto launch_width = vectors ? launch<vector_width> : launch<1>;
+  const auto launch_width = vectors ? launch_soft_cap<vector_width> : launch_soft_cap<1>;
   launch_width(logits, rows, width, cap, stream);
 }
 

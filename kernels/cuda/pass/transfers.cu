@@ -10,17 +10,17 @@
 namespace coppice::cuda {
 namespace {
 
-constexpr unsigned threads = 256;
-constexpr std::uint32_t vectors_at_once = Envelope::blocks * threads;
+constexpr unsigned transfer_threads = 256;
+constexpr std::uint32_t vectors_at_once = Envelope::blocks * transfer_threads;
 constexpr unsigned head_vectors = sizeof(Envelope::Head) / sizeof(uint4);
-static_assert(sizeof(Envelope::Head) % sizeof(uint4) == 0 && head_vectors <= threads);
+static_assert(sizeof(Envelope::Head) % sizeof(uint4) == 0 && head_vectors <= transfer_threads);
 static_assert(sizeof(uint4) == Envelope::vector_bytes);
 
 /// The host's memory is read past all caches: it changes between launches.
-__global__ void __launch_bounds__(threads) transfer_kernel(Envelope* envelope) {
+__global__ void __launch_bounds__(transfer_threads) transfer_kernel(Envelope* envelope) {
   __shared__ __align__(16) Envelope::Head head;
   const auto* contents = reinterpret_cast<const uint4*>(envelope->contents);
-  std::uint32_t at = blockIdx.x * threads + threadIdx.x;
+  std::uint32_t at = blockIdx.x * transfer_threads + threadIdx.x;
   // Asked for before it is known whether it is wanted.
   uint4 vector = __ldcv(contents + at);
   if (threadIdx.x < head_vectors) {
@@ -111,7 +111,7 @@ void Transfers::depart() {
 }
 
 void Transfers::queue() const {
-  transfer_kernel<<<Envelope::blocks, threads, 0, stream_>>>(envelope_.data());
+  transfer_kernel<<<Envelope::blocks, transfer_threads, 0, stream_>>>(envelope_.data());
   check_launch("transfers");
 }
 
