@@ -13,7 +13,6 @@
 #include "base/tree_order.h"
 #include "kernels/random_values.h"
 #include "reference/all_trees.h"
-#include "reference/sanitized.h"
 #include "reference/segments.h"
 
 namespace coppice {
@@ -202,7 +201,7 @@ TEST(AttentionPlan, RandomTrees) {
     return std::uniform_int_distribution<std::int32_t>(low, high)(random);
   };
   AttentionPlan plan;
-  for (int round = 0; round < (testing::sanitized ? 30 : 300); ++round) {
+  for (int round = 0; round < 300; ++round) {
     const auto tree = testing::random_tree(draw(1, 400), draw(0, 1) == 0 ? 1 : 60, random);
     const auto kv = tree_kv(tree, draw(0, 2) == 0 ? 0 : draw(1, 900));
     plan.assign(segments_of(kv), tree.nodes(), AttentionDivision::flatten);

@@ -15,7 +15,6 @@
 #include "reference/attention_reference.h"
 #include "reference/emulated_attention.h"
 #include "reference/growing_texts.h"
-#include "reference/sanitized.h"
 
 namespace coppice::flatten_plan_test {
 namespace {
@@ -359,7 +358,7 @@ TEST(FlattenEmulation, RandomTrees) {
   const auto draw = [&](std::int32_t low, std::int32_t high) {
     return std::uniform_int_distribution<std::int32_t>(low, high)(random);
   };
-  for (int round = 0; round < (testing::sanitized ? 60 : 200); ++round) {
+  for (int round = 0; round < 200; ++round) {
     const std::int32_t reach = draw(0, 2) == 0 ? 1 : draw(2, 200);
     const auto tree = testing::random_tree(draw(1, 200), reach, random);
     const ResidentBlocks blocks{draw(1, 800), draw(1, 400)};
