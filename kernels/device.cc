@@ -17,6 +17,11 @@ std::vector<std::unique_ptr<Communicator>> Device::make_communicators(
   throw_failure(cat("device ", name(), ": ", devices.size(), " of them cannot share a model"));
 }
 
+std::unique_ptr<Communicator> Device::join_group(const RankGroup& group) {
+  throw_failure(cat("device ", name(), ": processes with ", group.ranks,
+                    " of them cannot share a model"));
+}
+
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,
                         std::int32_t rows, float* qkv, const QkvOutput& to) {
   linear(weights, x, rows, qkv, false);

@@ -260,6 +260,7 @@ class Pass {
 
 class Communicator;
 class DeviceSampler;
+struct RankGroup;
 struct SamplerLimits;
 
 /// Device memory in use for one purpose.
@@ -354,6 +355,11 @@ class Device {
   /// cannot be connected, naming the remedy.
   virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
       std::span<Device* const> devices);
+  /// Names a group of processes with a device of this kind each, for join_group().
+  virtual std::string new_group_id() const { return ""; }
+  /// Connects ranks that are processes, of which this device's is one; returns once all have
+  /// joined. Throws Error(failure) where they cannot be connected.
+  virtual std::unique_ptr<Communicator> join_group(const RankGroup& group);
   /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
   /// whose logits the host reads.
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);
