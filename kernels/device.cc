@@ -13,7 +13,7 @@ std::unique_ptr<WeightStream> Device::make_weight_stream(std::int32_t) {
 }
 
 std::vector<std::unique_ptr<Communicator>> Device::make_communicators(
-    std::span<Device* const> devices) {
+    std::span<Device* const> devices, std::chrono::milliseconds) {
   throw_failure(cat("device ", name(), ": ", devices.size(), " of them cannot share a model"));
 }
 

@@ -13,6 +13,7 @@
 // activation type (f32 or bf16), all others the type their name gives.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -351,10 +352,11 @@ class Device {
   /// So far.
   virtual Preparations preparations() const { return {}; }
   /// Connects ranks that share a model, one on each of these devices, this one the first of them
-  /// and all of its kind: element r is used with devices[r]. Throws Error(failure) where they
-  /// cannot be connected, naming the remedy.
+  /// and all of its kind: element r is used with devices[r]. No rank's host waits longer for the
+  /// others than `patience`. Throws Error(failure) where they cannot be connected, naming the
+  /// remedy.
   virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<Device* const> devices);
+      std::span<Device* const> devices, std::chrono::milliseconds patience);
   /// Names a group of processes with a device of this kind each, for join_group().
   virtual std::string new_group_id() const { return ""; }
   /// Connects ranks that are processes, of which this device's is one; returns once all have

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "kernels/device.h"
 #include "kernels/pass_epilogue.h"
+#include "kernels/rank_meeting.h"
 #include "models/config.h"
 #include "models/kv/kv_pool.h"
 #include "models/shard.h"
@@ -39,6 +41,8 @@ struct ModelOptions {
   /// On a device that shares the host's memory: where those others lie in a file, because memory
   /// does not hold them. Empty: in memory.
   std::filesystem::path stream_folder = {};
+  /// Longest that ranks of a split model wait for each other, and that a pass of one may take.
+  std::chrono::milliseconds rank_patience = usual_patience;
   /// What of the model there is. A part by itself says how much memory it takes; only together
   /// with the others can it be run (Model::load over several devices).
   Shard shard = {};

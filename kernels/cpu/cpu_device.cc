@@ -109,8 +109,8 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuPass>(limits);
   }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<Device* const> devices) override {
-    return cpu::make_thread_communicators(static_cast<int>(devices.size()));
+      std::span<Device* const> devices, std::chrono::milliseconds patience) override {
+    return cpu::make_thread_communicators(static_cast<int>(devices.size()), patience);
   }
   std::unique_ptr<Communicator> join_group(const RankGroup& group) override {
     return cpu::make_link_communicator(group);

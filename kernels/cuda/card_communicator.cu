@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 struct Group {
-  explicit Group(int ranks)
-      : meeting(ranks, usual_patience), come(static_cast<std::size_t>(ranks)) {}
+  Group(int ranks, std::chrono::milliseconds patience)
+      : meeting(ranks, patience), come(static_cast<std::size_t>(ranks)) {}
 
   RankMeeting meeting;
   std::vector<Event> come;  ///< by rank: its stream has come to the meeting
@@ -113,12 +113,12 @@ class CardCommunicator final : public Communicator {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_card_communicators(
-    std::span<const cudaStream_t> streams) {
+    std::span<const cudaStream_t> streams, std::chrono::milliseconds patience) {
   const int ranks = static_cast<int>(streams.size());
   if (ranks > most_ranks) {
     throw_usage(cat("tensor parallel: ", ranks, " ranks on one GPU; use at most ", most_ranks));
   }
-  const auto group = std::make_shared<Group>(ranks);
+  const auto group = std::make_shared<Group>(ranks, patience);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int rank = 0; rank < ranks; ++rank) {
     all.push_back(
