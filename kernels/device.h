@@ -207,6 +207,7 @@ struct PassLimits {
   bool soft_caps = false;  ///< some of the rules have one
   /// Some of its weights come by a WeightStream: their addresses differ from pass to pass.
   bool streams_weights = false;
+  bool watched = false;  ///< has_finished() is asked
 };
 
 /// How attention's work is divided. Devices run `flatten` in a way of their own; the CPU runs the
@@ -257,6 +258,9 @@ class Pass {
   /// records, the second call with equal `variant` and shape records the body and later ones
   /// play it back without calling it: what it queues may depend on nothing but those two.
   virtual void run(const PassVariant& variant, const std::function<void()>& body) = 0;
+  /// Whether what the last run() queued has ended. From any thread; only of a pass whose limits say
+  /// that it is watched.
+  virtual bool has_finished() const { return true; }
 };
 
 class Communicator;

@@ -170,7 +170,7 @@ std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* co
                                               progress);
         }
         return std::make_unique<ShardedModel>(
-            devices, first.make_communicators(devices, limits.rank_patience),
+            devices, first.make_communicators(devices, limits.rank_patience), limits.rank_patience,
             rank_loader(files, config, limits, progress));
       });
 }

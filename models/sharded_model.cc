@@ -1,5 +1,6 @@
 #include "models/sharded_model.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -14,12 +15,13 @@ constexpr std::string_view subject = "tensor parallel: ";
 
 ShardedModel::ShardedModel(std::span<Device* const> devices,
                            std::vector<std::unique_ptr<Communicator>> communicators,
-                           const LoadRank& load_rank)
+                           std::chrono::milliseconds patience, const LoadRank& load_rank)
     : devices_(devices.begin(), devices.end()),
       communicators_(std::move(communicators)),
       ranks_(devices.size()),
       threads_(devices) {
   load(load_rank);
+  watch(patience);
 }
 
 ShardedModel::ShardedModel(Device& device, std::unique_ptr<RemoteRanks> others,
@@ -28,12 +30,24 @@ ShardedModel::ShardedModel(Device& device, std::unique_ptr<RemoteRanks> others,
   communicators_.push_back(device.join_group(others_->load(options, device)));
   load(load_rank);
   others_->wait_until_loaded();
+  watch(others_->patience());
   others_->on_failure([this](int rank, const std::string& why) { fail(rank, why); });
 }
 
 ShardedModel::~ShardedModel() {
   // They need not wait for this process to leave their group.
   if (others_) others_->end();
+}
+
+void ShardedModel::watch(std::chrono::milliseconds patience) {
+  const auto has_finished = [this] {
+    return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->has_finished(); });
+  };
+  watch_ = std::make_unique<RankWatch>(patience, has_finished, [this, patience] {
+    fail(0, cat(subject, "a pass did not end within ",
+                std::chrono::duration<double>(patience).count(),
+                " s; see which rank hangs, or give passes more time (rank-timeout)"));
+  });
 }
 
 void ShardedModel::load(const LoadRank& load_rank) {
@@ -77,6 +91,7 @@ const float* ShardedModel::forward(const ForwardBatch& batch, KvPool& pool,
   require_sound("; load the model again");
   first().check(batch, pool);
   const float* logits = nullptr;
+  watch_->begin();
   threads_.run([&](int rank) {
     try {
       if (rank == 0 && others_) others_->run(batch, epilogue == nullptr ? 0 : epilogue->id());
@@ -89,6 +104,7 @@ const float* ShardedModel::forward(const ForwardBatch& batch, KvPool& pool,
       fail(rank, "an unknown error");
     }
   });
+  watch_->end();
   require_sound("");
   return logits;
 }

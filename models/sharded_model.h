@@ -11,6 +11,7 @@
 #include "kernels/communicator.h"
 #include "models/graph_model.h"
 #include "models/rank_threads.h"
+#include "models/rank_watch.h"
 #include "models/remote_ranks.h"
 
 namespace coppice {
@@ -27,9 +28,11 @@ class ShardedModel final : public Model {
   using LoadRank = std::function<std::unique_ptr<GraphModel>(const Shard& shard, Device& device,
                                                              Communicator& communicator)>;
 
-  /// One communicator a device. Throws what load_rank throws, of the first rank that does.
+  /// One communicator a device. A pass may take `patience`. Throws what load_rank throws, of the
+  /// first rank that does.
   ShardedModel(std::span<Device* const> devices,
-               std::vector<std::unique_ptr<Communicator>> communicators, const LoadRank& load_rank);
+               std::vector<std::unique_ptr<Communicator>> communicators,
+               std::chrono::milliseconds patience, const LoadRank& load_rank);
   /// Rank 0, with the others in other processes, which load by the same options. Throws also what
   /// they fail by.
   ShardedModel(Device& device, std::unique_ptr<RemoteRanks> others, const ModelOptions& options,
@@ -58,6 +61,7 @@ class ShardedModel final : public Model {
   GraphModel& first() const { return *ranks_.front(); }
   void fail(int rank, const std::string& why);
   void load(const LoadRank& load_rank);
+  void watch(std::chrono::milliseconds patience);
   void require_sound(const char* remedy);
 
   const std::vector<Device*> devices_;
@@ -66,7 +70,8 @@ class ShardedModel final : public Model {
   std::vector<std::unique_ptr<GraphModel>> ranks_;
   std::mutex mutex_;
   std::string failure_;  ///< of the first rank that failed; empty: none did
-  RankThreads threads_;  ///< end first
+  RankThreads threads_;
+  std::unique_ptr<RankWatch> watch_;  ///< ends first
 };
 
 }  // namespace coppice

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cpu/workers.h"
+#include "kernels/share.h"
 
 namespace coppice::cpu {
 namespace {

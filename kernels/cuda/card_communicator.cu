@@ -6,7 +6,9 @@
 #include "kernels/cuda/card_communicator.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/put_columns.h"
 #include "kernels/rank_meeting.h"
+#include "kernels/share.h"
 
 namespace coppice::cuda {
 namespace {
@@ -52,7 +54,7 @@ class CardCommunicator final : public Communicator {
     all.shown(rank_) = values;
     meet();
     // Each rank adds a share of the values, for everybody.
-    const std::int64_t begin = count * rank_ / all.ranks(), end = count * (rank_ + 1) / all.ranks();
+    const auto [begin, end] = share_of(count, rank_, all.ranks());
     if (begin < end) {
       Parts parts{};
       for (int rank = 0; rank < all.ranks(); ++rank) parts.of[rank] = all.shown(rank);
@@ -71,15 +73,7 @@ class CardCommunicator final : public Communicator {
     all.shown(rank_) = part;
     meet();
     if (rank_ == 0) {
-      std::size_t stride = 0;
-      for (const std::int64_t width : widths) stride += bytes(width);
-      for (int rank = 0; rank < all.ranks(); ++rank) {
-        const std::int64_t width = widths[static_cast<std::size_t>(rank)];
-        check(cudaMemcpy2DAsync(to, stride, all.shown(rank), bytes(width), bytes(width),
-                                static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
-              "putting logits together");
-        to += width;
-      }
+      put_columns(widths, rows, [&](int rank) { return all.shown(rank); }, to, stream_);
     }
     meet();  // before parts are written anew
   }
@@ -87,10 +81,6 @@ class CardCommunicator final : public Communicator {
   void abort(const std::string& why) noexcept override { group_->meeting.abort(why); }
 
  private:
-  static std::size_t bytes(std::int64_t values) {
-    return static_cast<std::size_t>(values) * sizeof(float);
-  }
-
   /// What is queued from now on begins after all that any rank has queued so far. (A rank may have
   /// gone on and recorded its event once more; it waits for this one's former event at most, so no
   /// circle comes of it.)

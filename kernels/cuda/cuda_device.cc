@@ -205,6 +205,11 @@ class CudaDevice final : public Device {
     for (const RankPlace& place : places) streams.push_back(place.stream);
     return make_card_communicators(streams, patience);
   }
+  std::string new_group_id() const override { return new_nccl_group_id(); }
+  std::unique_ptr<Communicator> join_group(const RankGroup& group) override {
+    const CurrentDevice current(options_.device);
+    return join_nccl_group(group, stream_);
+  }
   Preparations preparations() const override { return preparations_; }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {
     return std::make_unique<CudaSampler>(limits, allocator(), transfers_, stream_);
