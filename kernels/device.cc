@@ -18,8 +18,8 @@ std::vector<std::unique_ptr<Communicator>> Device::make_communicators(
 }
 
 std::unique_ptr<Communicator> Device::join_group(const RankGroup& group) {
-  throw_failure(cat("device ", name(), ": processes with ", group.ranks,
-                    " of them cannot share a model"));
+  throw_failure(
+      cat("device ", name(), ": processes with ", group.ranks, " of them cannot share a model"));
 }
 
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,

@@ -22,9 +22,7 @@ constexpr std::array<char, 8> magic = {'c', 'o', 'p', 'p', 'i', 'c', 'e', '1'};
 /// Far above any pass or sum.
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34;
 
-std::span<const std::byte> bytes_of(const Head& head) {
-  return std::as_bytes(std::span(&head, 1));
-}
+std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
 
 Head receive_head(TcpSocket& socket, Deadline deadline) {
   Head head{};

@@ -91,7 +91,7 @@ class RankLink {
   std::mutex mutex_;  ///< of what follows
   std::condition_variable news_;
   std::deque<Message> messages_, values_;
-  std::string why_;  ///< a side gave up; empty: none did
+  std::string why_;     ///< a side gave up; empty: none did
   bool ended_ = false;  ///< the other side needs this one no more
   std::mutex hearing_;  ///< of hear_; taken before mutex_
   std::function<void(const std::string&)> hear_;

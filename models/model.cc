@@ -54,8 +54,8 @@ std::array<ExpectedProduct, 5> products_of(const ModelConfig& config, const Mode
 }
 
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
-                    const StoredWeights& stored, const ModelOptions& options,
-                    const Device& device, int ranks_here) {
+                    const StoredWeights& stored, const ModelOptions& options, const Device& device,
+                    int ranks_here) {
   const ModelSlice slice = slice_of(config, borders_of(config, stored), options.shard);
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
   std::int64_t weights =
@@ -151,8 +151,7 @@ ShardedModel::LoadRank rank_loader(const ModelFiles& files, const ModelConfig& c
     ModelOptions own = options;
     own.shard = shard;
     return std::make_unique<GraphModel>(config, files.weights, device, own,
-                                        shard.rank == 0 ? progress : LoadProgress(),
-                                        &communicator);
+                                        shard.rank == 0 ? progress : LoadProgress(), &communicator);
   };
 }
 

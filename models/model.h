@@ -1,9 +1,9 @@
 // A model of any family (models/families): weights on a device and its forward pass, written once.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>

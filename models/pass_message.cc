@@ -55,7 +55,9 @@ class Reader {
   void end() const {
     if (!left_.empty()) refuse();
   }
-  [[noreturn]] static void refuse() { throw_failure("a pass from rank 0 has other sizes than it says"); }
+  [[noreturn]] static void refuse() {
+    throw_failure("a pass from rank 0 has other sizes than it says");
+  }
 
  private:
   std::span<const std::byte> left_;
@@ -76,7 +78,8 @@ std::span<const std::byte> PassMessage::write(const PassInputs& inputs, std::uin
                   static_cast<std::uint32_t>(inputs.division),
                   0};
   const std::size_t rows = inputs.tokens.size();
-  bytes_.resize(sizeof(Head) + (3 * rows + inputs.logit_rows.size() + slots) * sizeof(std::int32_t) +
+  bytes_.resize(sizeof(Head) +
+                (3 * rows + inputs.logit_rows.size() + slots) * sizeof(std::int32_t) +
                 inputs.segments.size() * sizeof(Segment));
   Writer writer(bytes_);
   writer.put(std::span<const Head>(&head, 1));

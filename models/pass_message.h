@@ -13,7 +13,8 @@ namespace coppice {
 /// Reused: keeps its memory.
 class PassMessage {
  public:
-  /// Returns the bytes of a pass and of its epilogue's id (0: none), which hold until the next call.
+  /// Returns the bytes of a pass and of its epilogue's id (0: none), which hold until the next
+  /// call.
   std::span<const std::byte> write(const PassInputs& inputs, std::uint64_t epilogue);
   /// Takes them in, so that inputs() and epilogue() are the sender's. Throws Error(failure) for
   /// bytes that write() would not have returned.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+
 namespace coppice {
 
 RankWatch::RankWatch(std::chrono::milliseconds patience, std::function<bool()> has_finished,
@@ -19,6 +21,12 @@ RankWatch::~RankWatch() {
   }
   stopped_.notify_all();
   thread_.join();
+}
+
+std::string RankWatch::line(std::chrono::milliseconds patience) {
+  return cat("tensor parallel: a pass did not end within ",
+             std::chrono::duration<double>(patience).count(),
+             " s; see which rank hangs, or give passes more time (rank-timeout)");
 }
 
 void RankWatch::begin() {

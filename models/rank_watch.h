@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace coppice {
@@ -21,6 +22,9 @@ class RankWatch {
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;
+
+  /// What give_up() has to tell.
+  static std::string line(std::chrono::milliseconds patience);
 
   /// Around the host's part of a pass.
   void begin();

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "models/graph_model.h"
+#include "models/rank_watch.h"
 
 namespace coppice {
 namespace {
@@ -289,6 +290,7 @@ void JoinedRank::follow(Device& device, const Load& load) {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<GraphModel> model;
   std::unique_ptr<KvPool> pool;
+  std::unique_ptr<RankWatch> watch;
   PassMessage pass;
   const struct HearNoMore {
     ~HearNoMore() { link.on_failure({}); }
@@ -309,6 +311,13 @@ void JoinedRank::follow(Device& device, const Load& load) {
         // A GPU that waits for numbers of a rank that is gone must not wait for ever.
         link_->on_failure([&of = *communicator](const std::string& why) { of.abort(why); });
         model = load(options, *communicator);
+        watch = std::make_unique<RankWatch>(
+            link_->patience(), [&of = *model] { return of.has_finished(); },
+            [this, &of = *communicator] {
+              const std::string why = RankWatch::line(link_->patience());
+              link_->abort(why);
+              of.abort(why);
+            });
         link_->send(Kind::loaded, Json{{"weight_bytes_read", model->weight_bytes_read()},
                                        {"streamed_bytes", model->streamed_bytes()}}
                                       .dump());
@@ -316,8 +325,8 @@ void JoinedRank::follow(Device& device, const Load& load) {
       }
       case Kind::pool:
         pool.reset();
-        pool = std::make_unique<KvPool>(
-            device, from_message(message, link_->other(), layout_in), rank_);
+        pool = std::make_unique<KvPool>(device, from_message(message, link_->other(), layout_in),
+                                        rank_);
         link_->send(Kind::pooled, "");
         break;
       case Kind::pass: {
@@ -327,7 +336,9 @@ void JoinedRank::follow(Device& device, const Load& load) {
         pass.read(message.bytes);
         model->check(pass.inputs(), *pool);
         ElsewhereEpilogue epilogue(pass.epilogue());
+        watch->begin();
         (void)model->run(pass.inputs(), *pool, pass.epilogue() == 0 ? nullptr : &epilogue);
+        watch->end();
         break;
       }
       case Kind::end:

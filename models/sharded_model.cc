@@ -43,11 +43,8 @@ void ShardedModel::watch(std::chrono::milliseconds patience) {
   const auto has_finished = [this] {
     return std::ranges::all_of(ranks_, [](const auto& rank) { return rank->has_finished(); });
   };
-  watch_ = std::make_unique<RankWatch>(patience, has_finished, [this, patience] {
-    fail(0, cat(subject, "a pass did not end within ",
-                std::chrono::duration<double>(patience).count(),
-                " s; see which rank hangs, or give passes more time (rank-timeout)"));
-  });
+  watch_ = std::make_unique<RankWatch>(patience, has_finished,
+                                       [this, patience] { fail(0, RankWatch::line(patience)); });
 }
 
 void ShardedModel::load(const LoadRank& load_rank) {
@@ -55,8 +52,7 @@ void ShardedModel::load(const LoadRank& load_rank) {
   threads_.run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     try {
-      ranks_[at] =
-          load_rank({rank, ranks()}, *devices_[at], *communicators_[at]);
+      ranks_[at] = load_rank({rank, ranks()}, *devices_[at], *communicators_[at]);
     } catch (...) {
       failures[at] = std::current_exception();
     }
@@ -119,8 +115,9 @@ void ShardedModel::require_sound(const char* remedy) {
 void ShardedModel::fail(int rank, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return;  // others fail by the first one's failure
-  failure_ =
-      why.starts_with(subject) ? why : cat(subject, "rank ", rank, " of ", ranks(), " failed: ", why);
+  failure_ = why.starts_with(subject)
+                 ? why
+                 : cat(subject, "rank ", rank, " of ", ranks(), " failed: ", why);
   // All of this process are connected alike.
   communicators_.front()->abort(failure_);
 }

@@ -17,8 +17,8 @@
 namespace coppice {
 
 /// Runs every pass on all ranks at once: each has its slice, its device, its part of the KV memory
-/// and a thread, or a process. Logits come together on the first rank, and an epilogue is queued there. To those
-/// who use it it is a Model like any other, for one thread at a time.
+/// and a thread, or a process. Logits come together on the first rank, and an epilogue is queued
+/// there. To those who use it it is a Model like any other, for one thread at a time.
 ///
 /// A rank that fails takes the others out of what they wait for. The pass then throws what it was
 /// that failed, in one line, and so does every later one: the ranks' KV may differ by then.

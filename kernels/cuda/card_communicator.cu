@@ -73,7 +73,8 @@ class CardCommunicator final : public Communicator {
     all.shown(rank_) = part;
     meet();
     if (rank_ == 0) {
-      put_columns(widths, rows, [&](int rank) { return all.shown(rank); }, to, stream_);
+      put_columns(
+          widths, rows, [&](int rank) { return all.shown(rank); }, to, stream_);
     }
     meet();  // before parts are written anew
   }

@@ -39,7 +39,8 @@ class TcpSocket {
   /// if the host is unknown.
   static TcpSocket connect(const TcpAddress& address, Deadline deadline);
 
-  /// Sends all. Throws Error(failure) if the connection is lost or the time is over, here and below.
+  /// Sends all. Throws Error(failure) if the connection is lost or the time is over, here and
+  /// below.
   void send(std::span<const std::byte> bytes, Deadline deadline);
   /// Fills `bytes`.
   void receive(std::span<std::byte> bytes, Deadline deadline);

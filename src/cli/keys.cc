@@ -18,8 +18,8 @@ std::vector<std::string> keys_in(const std::string& option, const std::string& s
     const std::string name = source.substr(environment.size());
     const char* const value = std::getenv(name.c_str());
     if (value == nullptr) {
-      throw_usage(cat("--", option, " ", quote(source), ": the environment has no variable ",
-                      quote(name)));
+      throw_usage(
+          cat("--", option, " ", quote(source), ": the environment has no variable ", quote(name)));
     }
     text = value;
   } else {

@@ -21,9 +21,9 @@ po::options_description rank_options() {
       "threads", po::value<int>()->default_value(0)->value_name("N"),
       "CPU threads, where it uses none; 0: as many as this process may use")(
       "gpu-memory-fraction", po::value<double>()->default_value(0.9, "0.9")->value_name("F"),
-      "part of the GPU's memory that may be used")(
-      "gpu-memory", po::value<std::string>()->value_name("SIZE"),
-      "instead: so much of it, such as 24GiB");
+      "part of the GPU's memory that may be used")("gpu-memory",
+                                                   po::value<std::string>()->value_name("SIZE"),
+                                                   "instead: so much of it, such as 24GiB");
   for (const auto& option : rank_link_options().options()) d.add(option);
   return d;
 }
@@ -43,8 +43,9 @@ int rank(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (values.count("connect") == 0) {
-    throw_usage("--connect HOST:PORT is missing: say where the process waits that was given it as "
-                "--rank-address");
+    throw_usage(
+        "--connect HOST:PORT is missing: say where the process waits that was given it as "
+        "--rank-address");
   }
   EngineOptions options;
   options.target =

@@ -175,9 +175,8 @@ std::filesystem::path layers_folder() {
 
 int ranks_on_first_gpu(const EngineOptions& options) {
   const auto& devices = options.devices;
-  const bool all = std::all_of(devices.begin(), devices.end(), [&](std::int32_t device) {
-    return device == devices.front();
-  });
+  const bool all = std::all_of(devices.begin(), devices.end(),
+                               [&](std::int32_t device) { return device == devices.front(); });
   return all && !devices.empty() ? static_cast<int>(devices.size()) : 1;
 }
 
@@ -236,9 +235,7 @@ void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& d
   const bool on_host = device.shares_host_memory();
   const int listed = static_cast<int>(options.devices.size());
   const bool elsewhere = !options.rank_address.empty();
-  const int present = on_host || elsewhere ? most_ranks
-                      : listed > 0         ? listed
-                                           : cuda_device_count();
+  const int present = on_host || elsewhere ? most_ranks : listed > 0 ? listed : cuda_device_count();
   const auto require_devices = [&](const char* option, int ranks) {
     if (ranks <= present) return;
     throw_usage(cat(option, " ", ranks, ": ", present, present == 1 ? " GPU is" : " GPUs are",

@@ -320,12 +320,12 @@ std::string describe_batch(std::int32_t sequences, std::int32_t batch_rows) {
 
 std::string describe(const MemoryPlan& plan) {
   const int ranks = std::max(plan.ranks, plan.draft_ranks);
-  std::string text = cat("memory on ", plan.device,
-                         plan.ranks_on_device > 1
-                             ? cat(", one of ", plan.ranks_on_device, " equal parts of it")
-                         : ranks > 1 ? cat(", the first of ", ranks, " that share")
-                                     : "",
-                         "\n");
+  std::string text =
+      cat("memory on ", plan.device,
+          plan.ranks_on_device > 1 ? cat(", one of ", plan.ranks_on_device, " equal parts of it")
+          : ranks > 1              ? cat(", the first of ", ranks, " that share")
+                                   : "",
+          "\n");
   const auto line = [&](const std::string& what, std::size_t bytes) {
     char buffer[160];
     std::snprintf(buffer, sizeof(buffer), "  %-34s %10.1f MiB\n", what.c_str(),

@@ -26,8 +26,7 @@ RankClaims claims_of(const EngineOptions& options) {
 
 std::chrono::milliseconds checked_patience(const EngineOptions& options) {
   if (!(options.rank_timeout >= 0.01 && options.rank_timeout <= 1e6)) {
-    throw_usage(
-        cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
+    throw_usage(cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
   }
   return rank_patience(options);
 }
@@ -66,11 +65,10 @@ void check_rank_options(const EngineOptions& options) {
 std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Device& device) {
   if (options.rank_address.empty()) return nullptr;
   TcpListener listener(tcp_address(address_option, options.rank_address));
-  return std::make_unique<RemoteRanks>(
-      listener, options.tensor_parallel, claims_of(options),
-      RankDevice{device.name() == "cuda", device.compute_dtype(), device.integer_products(),
-                 device.kv_dtype()},
-      rank_patience(options));
+  return std::make_unique<RemoteRanks>(listener, options.tensor_parallel, claims_of(options),
+                                       RankDevice{device.name() == "cuda", device.compute_dtype(),
+                                                  device.integer_products(), device.kv_dtype()},
+                                       rank_patience(options));
 }
 
 void serve_rank(const EngineOptions& options) {

@@ -444,18 +444,18 @@ TEST_F(CliRanks, TextsAreThoseOfOneProcess) {
 
 TEST_F(CliRanks, AProcessThatIsKilledEndsTheGeneration) {
   // Long enough that it cannot end before.
-  const Result r =
-      lead(common_ + "5000 --ignore-eos --kv-tokens 8192",
-           rank("rank.err") + "rank=$!; (sleep 3; kill -9 $rank) & ");
+  const Result r = lead(common_ + "5000 --ignore-eos --kv-tokens 8192",
+                        rank("rank.err") + "rank=$!; (sleep 3; kill -9 $rank) & ");
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.err.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
+      << r.err;
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
 }
 
 TEST_F(CliRanks, AProcessThatHangsEndsTheGeneration) {
-  const Result r =
-      lead(common_ + "5000 --ignore-eos --kv-tokens 8192 --rank-timeout 4",
-           rank("rank.err") + "rank=$!; (sleep 3; kill -STOP $rank; sleep 10; kill -CONT $rank) & ");
+  const Result r = lead(
+      common_ + "5000 --ignore-eos --kv-tokens 8192 --rank-timeout 4",
+      rank("rank.err") + "rank=$!; (sleep 3; kill -STOP $rank; sleep 10; kill -CONT $rank) & ");
   EXPECT_EQ(r.code, 1);
   EXPECT_NE(r.err.find("tensor parallel: nothing came from rank 1 of 2 for 4 s; see what holds it "
                        "up, and start again\n"),

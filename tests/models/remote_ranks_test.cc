@@ -86,8 +86,8 @@ class Remote : public ::testing::Test {
                                     const ModelOptions& options = {.max_rows = 24}) {
     std::vector<std::unique_ptr<Device>> here;
     here.push_back(cpu());
-    auto runner = std::make_unique<ChainRunner>(
-        std::move(here), [&](std::span<Device* const> devices) {
+    auto runner =
+        std::make_unique<ChainRunner>(std::move(here), [&](std::span<Device* const> devices) {
           return load_leading(ModelFiles(folder_.path(), options.rounding), *devices.front(),
                               std::move(others), options, {});
         });
@@ -193,9 +193,10 @@ TEST_F(Remote, AnotherBuildOrModelIsRefusedOnBothSides) {
        {std::pair(old,
                   "tensor parallel: rank 1 of 2 is another build (an old build), rank 0 is this "
                   "build; use the same program for all"),
-        std::pair(other,
-                  "tensor parallel: rank 1 of 2 has another model (fingerprint another model), rank "
-                  "0 has this model; give all of them the same files")}) {
+        std::pair(
+            other,
+            "tensor parallel: rank 1 of 2 has another model (fingerprint another model), rank "
+            "0 has this model; give all of them the same files")}) {
     auto refused = join(of);
     EXPECT_EQ(error_line([&] { await(2); }), line);
     EXPECT_EQ(refused.get(), line);
