@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/share.h"
+#include "kernels/cpu/workers.h"
 
 namespace coppice::cpu {
 namespace {

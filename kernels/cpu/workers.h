@@ -13,12 +13,18 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/share.h"
-
 namespace coppice::cpu {
 
 /// Processors that this process may run on.
 int usable_threads();
+
+/// The share [begin, end) of `items` that part `index` of `parts` holds.
+struct Share {
+  std::int64_t begin, end;
+};
+inline Share share_of(std::int64_t items, std::int64_t index, std::int64_t parts) {
+  return {items * index / parts, items * (index + 1) / parts};
+}
 
 /// run() is for one thread at a time, the caller of the device.
 class Workers {

@@ -8,7 +8,6 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/put_columns.h"
 #include "kernels/rank_meeting.h"
-#include "kernels/share.h"
 
 namespace coppice::cuda {
 namespace {
@@ -54,7 +53,7 @@ class CardCommunicator final : public Communicator {
     all.shown(rank_) = values;
     meet();
     // Each rank adds a share of the values, for everybody.
-    const auto [begin, end] = share_of(count, rank_, all.ranks());
+    const std::int64_t begin = count * rank_ / all.ranks(), end = count * (rank_ + 1) / all.ranks();
     if (begin < end) {
       Parts parts{};
       for (int rank = 0; rank < all.ranks(); ++rank) parts.of[rank] = all.shown(rank);
