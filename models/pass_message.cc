@@ -8,22 +8,22 @@
 namespace coppice {
 namespace {
 
-struct Head {
+struct PassHead {
   std::uint64_t epilogue;
   std::uint32_t rows, logit_rows, segments, slots;  ///< slots of all segments together
   std::uint32_t division, unused;
 };
 
-struct Segment {
+struct PassSegment {
   std::uint32_t slots;
   std::int32_t q_begin, q_end, first_position;
   std::uint32_t former;
 };
 
 /// Fills memory from its beginning on.
-class Writer {
+class PassWriter {
  public:
-  explicit Writer(std::vector<std::byte>& bytes) : place_(bytes.data()) {}
+  explicit PassWriter(std::vector<std::byte>& bytes) : place_(bytes.data()) {}
 
   template <typename T>
   void put(std::span<const T> values) {
@@ -36,9 +36,9 @@ class Writer {
   std::byte* place_;
 };
 
-class Reader {
+class PassReader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
+  explicit PassReader(std::span<const std::byte> bytes) : left_(bytes) {}
 
   template <typename T>
   void take(std::span<T> values) {
@@ -63,63 +63,63 @@ class Reader {
   std::span<const std::byte> left_;
 };
 
-std::uint32_t count(std::size_t size) { return static_cast<std::uint32_t>(size); }
+std::uint32_t count_of(std::size_t size) { return static_cast<std::uint32_t>(size); }
 
 }  // namespace
 
 std::span<const std::byte> PassMessage::write(const PassInputs& inputs, std::uint64_t epilogue) {
   std::size_t slots = 0;
   for (const KvSegment& segment : inputs.segments) slots += segment.slots.size();
-  const Head head{epilogue,
-                  count(inputs.tokens.size()),
-                  count(inputs.logit_rows.size()),
-                  count(inputs.segments.size()),
-                  count(slots),
-                  static_cast<std::uint32_t>(inputs.division),
-                  0};
+  const PassHead head{epilogue,
+                      count_of(inputs.tokens.size()),
+                      count_of(inputs.logit_rows.size()),
+                      count_of(inputs.segments.size()),
+                      count_of(slots),
+                      static_cast<std::uint32_t>(inputs.division),
+                      0};
   const std::size_t rows = inputs.tokens.size();
-  bytes_.resize(sizeof(Head) +
+  bytes_.resize(sizeof(PassHead) +
                 (3 * rows + inputs.logit_rows.size() + slots) * sizeof(std::int32_t) +
-                inputs.segments.size() * sizeof(Segment));
-  Writer writer(bytes_);
-  writer.put(std::span<const Head>(&head, 1));
+                inputs.segments.size() * sizeof(PassSegment));
+  PassWriter writer(bytes_);
+  writer.put(std::span<const PassHead>(&head, 1));
   writer.put(inputs.tokens);
   writer.put(inputs.positions.first(rows));
   writer.put(inputs.write_slots.first(rows));
   writer.put(inputs.logit_rows);
   for (const KvSegment& of : inputs.segments) {
-    const Segment segment{count(of.slots.size()), of.q_begin, of.q_end, of.first_position,
-                          of.former ? 1u : 0u};
-    writer.put(std::span<const Segment>(&segment, 1));
+    const PassSegment segment{count_of(of.slots.size()), of.q_begin, of.q_end, of.first_position,
+                              of.former ? 1u : 0u};
+    writer.put(std::span<const PassSegment>(&segment, 1));
   }
   for (const KvSegment& segment : inputs.segments) writer.put(segment.slots);
   return bytes_;
 }
 
 void PassMessage::read(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  Head head{};
+  PassReader reader(bytes);
+  PassHead head{};
   reader.take(std::span(&head, 1));
-  if (head.division > static_cast<std::uint32_t>(AttentionDivision::subtree)) Reader::refuse();
+  if (head.division > static_cast<std::uint32_t>(AttentionDivision::subtree)) PassReader::refuse();
   epilogue_ = head.epilogue;
   division_ = static_cast<AttentionDivision>(head.division);
   reader.take(tokens_, head.rows);
   reader.take(positions_, head.rows);
   reader.take(write_slots_, head.rows);
   reader.take(logit_rows_, head.logit_rows);
-  std::vector<Segment> segments;
+  std::vector<PassSegment> segments;
   reader.take(segments, head.segments);
   reader.take(slots_, head.slots);
   reader.end();
   segments_.clear();
   std::span<const KvSlot> left = slots_;
-  for (const Segment& of : segments) {
-    if (of.slots > left.size()) Reader::refuse();
+  for (const PassSegment& of : segments) {
+    if (of.slots > left.size()) PassReader::refuse();
     segments_.push_back(
         {left.first(of.slots), of.q_begin, of.q_end, of.former != 0, of.first_position});
     left = left.subspan(of.slots);
   }
-  if (!left.empty()) Reader::refuse();
+  if (!left.empty()) PassReader::refuse();
 }
 
 PassInputs PassMessage::inputs() const {
