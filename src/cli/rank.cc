@@ -48,8 +48,8 @@ int rank(const std::vector<std::string>& arguments) {
         "--rank-address");
   }
   EngineOptions options;
-  options.target =
-      values.count("target") != 0 ? text_in(values, "target") : find_stories() / "target";
+  options.target = text_in(values, "target");
+  if (options.target.empty()) options.target = find_stories() / "target";
   options.threads = values["threads"].as<int>();
   options.gpu_memory_fraction = values["gpu-memory-fraction"].as<double>();
   read_placement(values, options);
