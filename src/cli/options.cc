@@ -130,7 +130,8 @@ po::options_description model_options() {
       "rank-address", po::value<std::string>()->value_name("HOST:PORT"),
       "the target's other parts are in other processes, here or on other hosts, which join at this "
       "address of this machine (coppice rank); this process has one GPU then");
-  for (const auto& option : rank_link_options().options()) d.add(option);
+  const po::options_description links = rank_link_options();
+  for (const auto& option : links.options()) d.add(option);
   d.add_options()(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(

@@ -24,7 +24,8 @@ po::options_description rank_options() {
       "part of the GPU's memory that may be used")("gpu-memory",
                                                    po::value<std::string>()->value_name("SIZE"),
                                                    "instead: so much of it, such as 24GiB");
-  for (const auto& option : rank_link_options().options()) d.add(option);
+  const po::options_description links = rank_link_options();
+  for (const auto& option : links.options()) d.add(option);
   return d;
 }
 
