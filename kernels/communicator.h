@@ -8,8 +8,19 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace coppice {
+
+class RankLink;
+
+/// Ranks of one model that are processes, as one of them sees them.
+struct RankGroup {
+  int rank = 0;  ///< of this process
+  int ranks = 1;
+  std::string id;                ///< of Device::new_group_id(), by which GPUs find each other
+  std::vector<RankLink*> links;  ///< of rank 0: to all others, by rank; of others: to rank 0
+};
 
 class Communicator {
  public:

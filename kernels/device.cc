@@ -13,8 +13,13 @@ std::unique_ptr<WeightStream> Device::make_weight_stream(std::int32_t) {
 }
 
 std::vector<std::unique_ptr<Communicator>> Device::make_communicators(
-    std::span<Device* const> devices) {
+    std::span<Device* const> devices, std::chrono::milliseconds) {
   throw_failure(cat("device ", name(), ": ", devices.size(), " of them cannot share a model"));
+}
+
+std::unique_ptr<Communicator> Device::join_group(const RankGroup& group) {
+  throw_failure(
+      cat("device ", name(), ": processes with ", group.ranks, " of them cannot share a model"));
 }
 
 void Device::qkv_linear(const Pass& pass, const LinearWeights& weights, const void* x,

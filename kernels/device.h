@@ -13,6 +13,7 @@
 // activation type (f32 or bf16), all others the type their name gives.
 #pragma once
 
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -206,6 +207,7 @@ struct PassLimits {
   bool soft_caps = false;  ///< some of the rules have one
   /// Some of its weights come by a WeightStream: their addresses differ from pass to pass.
   bool streams_weights = false;
+  bool watched = false;  ///< has_finished() is asked
 };
 
 /// How attention's work is divided. Devices run `flatten` in a way of their own; the CPU runs the
@@ -256,10 +258,14 @@ class Pass {
   /// records, the second call with equal `variant` and shape records the body and later ones
   /// play it back without calling it: what it queues may depend on nothing but those two.
   virtual void run(const PassVariant& variant, const std::function<void()>& body) = 0;
+  /// Whether what the last run() queued has ended. From any thread; only of a pass whose limits say
+  /// that it is watched.
+  virtual bool has_finished() const { return true; }
 };
 
 class Communicator;
 class DeviceSampler;
+struct RankGroup;
 struct SamplerLimits;
 
 /// Device memory in use for one purpose.
@@ -350,10 +356,16 @@ class Device {
   /// So far.
   virtual Preparations preparations() const { return {}; }
   /// Connects ranks that share a model, one on each of these devices, this one the first of them
-  /// and all of its kind: element r is used with devices[r]. Throws Error(failure) where they
-  /// cannot be connected, naming the remedy.
+  /// and all of its kind: element r is used with devices[r]. No rank's host waits longer for the
+  /// others than `patience`. Throws Error(failure) where they cannot be connected, naming the
+  /// remedy.
   virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<Device* const> devices);
+      std::span<Device* const> devices, std::chrono::milliseconds patience);
+  /// Names a group of processes with a device of this kind each, for join_group().
+  virtual std::string new_group_id() const { return ""; }
+  /// Connects ranks that are processes, of which this device's is one; returns once all have
+  /// joined. Throws Error(failure) where they cannot be connected.
+  virtual std::unique_ptr<Communicator> join_group(const RankGroup& group);
   /// Sampling where logits stay on the device (kernels/device_sampler.h); nullptr on devices
   /// whose logits the host reads.
   virtual std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits);

@@ -18,6 +18,8 @@ class PassEpilogue {
   std::uint64_t id() const { return id_; }
 
  protected:
+  /// Has the id of one in another process.
+  explicit PassEpilogue(std::uint64_t id) : id_(id) {}
   /// From now on something else is queued.
   void renew();
 

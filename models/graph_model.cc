@@ -96,7 +96,8 @@ GraphModel::GraphModel(ModelConfig config, const StoredWeights& stored, Device& 
                               static_cast<std::int32_t>(slice_.kv_heads.count), config_.head_dim},
                              {windows.begin(), windows.end()},
                              soft_caps,
-                             weights_.stream != nullptr});
+                             weights_.stream != nullptr,
+                             !options_.shard.whole()});
 }
 
 KvLayout GraphModel::kv_layout(std::int32_t slots, std::int32_t page_size) const {

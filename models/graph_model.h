@@ -46,6 +46,8 @@ class GraphModel final : public Model {
   /// `epilogue` is not queued; all ranks are given the same one, so that their passes are recorded
   /// and played alike.
   const float* run(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue);
+  /// Whether what run() last queued has ended; of a split model's rank. From any thread.
+  bool has_finished() const { return pass_->has_finished(); }
 
  private:
   /// Device memory of one pass, [rows, width] each, rows padded as products want them. act buffers

@@ -54,13 +54,12 @@ std::array<ExpectedProduct, 5> products_of(const ModelConfig& config, const Mode
 }
 
 void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
-                    const StoredWeights& stored, const ModelOptions& options,
-                    const Device& device) {
+                    const StoredWeights& stored, const ModelOptions& options, const Device& device,
+                    int ranks_here) {
   const ModelSlice slice = slice_of(config, borders_of(config, stored), options.shard);
   if (!device.shares_host_memory()) return;  // its own allocator says what is free
-  const int ranks = options.shard.ranks;
-  // All ranks lie in it.
-  std::int64_t weights = ranks * packed_bytes(stored, device.compute_dtype(), ranks);
+  std::int64_t weights =
+      ranks_here * packed_bytes(stored, device.compute_dtype(), options.shard.ranks);
   if (!options.stream_folder.empty()) {
     const auto blocks = packed_layer_bytes(stored, device.compute_dtype(), config.layers);
     weights += static_cast<std::int64_t>(
@@ -72,7 +71,7 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
     rope_bytes += static_cast<std::int64_t>(rope_table_bytes(rope, options.max_positions));
   }
   const auto workspace =
-      ranks *
+      ranks_here *
       (static_cast<std::int64_t>(GraphModel::workspace_bytes(config, slice, options, device)) +
        rope_bytes);
   const std::int64_t available = available_memory();
@@ -123,8 +122,13 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& dir,
   }
 }
 
-std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* const> devices,
-                                   const ModelOptions& options, const LoadProgress& progress) {
+namespace {
+
+// Calls load(config, options) with what `options` come to for a model that is split over `ranks`,
+// of which `ranks_here` are this process's.
+template <typename Load>
+auto load_settled(const ModelFiles& files, const Device& device, const ModelOptions& options,
+                  int ranks, int ranks_here, const Load& load) {
   try {
     ModelConfig config = files.config;
     ModelOptions limits = resolved(options, config);
@@ -132,25 +136,64 @@ std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* co
       // Windows that no text outgrows need no plan of their own.
       if (layer.attention.window >= limits.max_positions) layer.attention.window = 0;
     }
-    Device& first = *devices.front();
-    if (devices.size() > 1) limits.shard.ranks = static_cast<int>(devices.size());
-    require_memory(files.dir, config, files.weights, limits, first);
-    if (devices.size() == 1) {
-      return std::make_unique<GraphModel>(std::move(config), files.weights, first, limits,
-                                          progress);
-    }
-    return std::make_unique<ShardedModel>(
-        devices, first.make_communicators(devices),
-        [&](const Shard& shard, Device& device, Communicator& communicator) {
-          ModelOptions own = limits;
-          own.shard = shard;
-          return std::make_unique<GraphModel>(config, files.weights, device, own,
-                                              shard.rank == 0 ? progress : LoadProgress(),
-                                              &communicator);
-        });
+    if (ranks > 1) limits.shard.ranks = ranks;
+    require_memory(files.dir, config, files.weights, limits, device, ranks_here);
+    return load(std::move(config), limits);
   } catch (const std::bad_alloc&) {
     refuse_lack_of_memory(files.dir);
   }
+}
+
+// Loads ranks of this process.
+ShardedModel::LoadRank rank_loader(const ModelFiles& files, const ModelConfig& config,
+                                   const ModelOptions& options, const LoadProgress& progress) {
+  return [&](const Shard& shard, Device& device, Communicator& communicator) {
+    ModelOptions own = options;
+    own.shard = shard;
+    return std::make_unique<GraphModel>(config, files.weights, device, own,
+                                        shard.rank == 0 ? progress : LoadProgress(), &communicator);
+  };
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* const> devices,
+                                   const ModelOptions& options, const LoadProgress& progress) {
+  Device& first = *devices.front();
+  const auto ranks = static_cast<int>(devices.size());
+  return load_settled(
+      files, first, options, ranks, ranks,
+      [&](ModelConfig config, const ModelOptions& limits) -> std::unique_ptr<Model> {
+        if (ranks == 1) {
+          return std::make_unique<GraphModel>(std::move(config), files.weights, first, limits,
+                                              progress);
+        }
+        return std::make_unique<ShardedModel>(
+            devices, first.make_communicators(devices, limits.rank_patience), limits.rank_patience,
+            rank_loader(files, config, limits, progress));
+      });
+}
+
+std::unique_ptr<Model> load_leading(const ModelFiles& files, Device& device,
+                                    std::unique_ptr<RemoteRanks> others,
+                                    const ModelOptions& options, const LoadProgress& progress) {
+  return load_settled(files, device, options, others->ranks(), 1,
+                      [&](const ModelConfig& config, const ModelOptions& limits) {
+                        return std::make_unique<ShardedModel>(
+                            device, std::move(others), limits,
+                            rank_loader(files, config, limits, progress));
+                      });
+}
+
+std::unique_ptr<GraphModel> load_joined(const ModelFiles& files, Device& device,
+                                        const ModelOptions& options, Communicator& communicator,
+                                        const LoadProgress& progress) {
+  return load_settled(files, device, options, options.shard.ranks, 1,
+                      [&](ModelConfig config, const ModelOptions& limits) {
+                        return std::make_unique<GraphModel>(std::move(config), files.weights,
+                                                            device, limits, progress,
+                                                            &communicator);
+                      });
 }
 
 }  // namespace coppice

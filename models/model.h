@@ -1,6 +1,7 @@
 // A model of any family (models/families): weights on a device and its forward pass, written once.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "kernels/device.h"
 #include "kernels/pass_epilogue.h"
+#include "kernels/rank_meeting.h"
 #include "models/config.h"
 #include "models/kv/kv_pool.h"
 #include "models/shard.h"
@@ -39,6 +41,8 @@ struct ModelOptions {
   /// On a device that shares the host's memory: where those others lie in a file, because memory
   /// does not hold them. Empty: in memory.
   std::filesystem::path stream_folder = {};
+  /// Longest that ranks of a split model wait for each other, and that a pass of one may take.
+  std::chrono::milliseconds rank_patience = usual_patience;
   /// What of the model there is. A part by itself says how much memory it takes; only together
   /// with the others can it be run (Model::load over several devices).
   Shard shard = {};
@@ -77,6 +81,8 @@ class Model {
   virtual Device& device() const = 0;  ///< where logits are
   /// By rank, device() the first: one unless the model is split.
   virtual std::vector<Device*> devices() const { return {&device()}; }
+  /// That it is split over, those in other processes too.
+  virtual int ranks() const { return static_cast<int>(devices().size()); }
   virtual const ModelOptions& options() const = 0;
   /// Positions 0 to max_positions() - 1 can be run.
   virtual std::int32_t max_positions() const { return config().context_length; }
@@ -93,6 +99,9 @@ class Model {
   virtual bool has_integers() const { return false; }
   /// Layout of a pool with room for at least `slots` tokens of this model, on devices().
   virtual KvLayout kv_layout(std::int32_t slots, std::int32_t page_size) const = 0;
+  /// Has ranks in other processes take their part of the pool that passes are going to use. Throws
+  /// Error(failure) if one has too little memory.
+  virtual void prepare_pool(const KvLayout&) {}
 
   /// Runs one pass and returns the logits of logit_rows, [logit_rows.size(), vocab] f32 on the
   /// device, valid until the next pass. Empty logit_rows: no head, returns nullptr. Once its
@@ -101,6 +110,9 @@ class Model {
   /// position beyond max_positions(). `epilogue` is queued behind the pass.
   virtual const float* forward(const ForwardBatch& batch, KvPool& pool,
                                PassEpilogue* epilogue = nullptr) = 0;
+  /// Called when the results of passes have come, before they are used: throws Error(failure) if
+  /// ranks have failed meanwhile, so that the results are none.
+  virtual void confirm() {}
 };
 
 /// What a model's products are computed in: "f32", "bf16", or "int8" where activations meet

@@ -18,6 +18,8 @@
 namespace coppice {
 
 class GgufFile;
+class GraphModel;
+class RemoteRanks;
 
 /// A model that can be loaded: its config, and weights that agree with it.
 struct ModelFiles {
@@ -37,6 +39,15 @@ struct ModelFiles {
 /// Loads a model as Model::load() does, from files that are open in ModelOptions::rounding.
 std::unique_ptr<Model> load_opened(const ModelFiles& files, std::span<Device* const> devices,
                                    const ModelOptions& options, const LoadProgress& progress);
+
+/// The same of rank 0 of a model whose other ranks are other processes, which load theirs.
+std::unique_ptr<Model> load_leading(const ModelFiles& files, Device& device,
+                                    std::unique_ptr<RemoteRanks> others,
+                                    const ModelOptions& options, const LoadProgress& progress);
+/// The same of another rank, options.shard, in its process.
+std::unique_ptr<GraphModel> load_joined(const ModelFiles& files, Device& device,
+                                        const ModelOptions& options, Communicator& communicator,
+                                        const LoadProgress& progress);
 
 /// The tokenizer of a model that has `vocab_rows` rows of vocabulary. Null if only token ids work
 /// with it, and `why_not` says why. Throws Error(failure) if not even they do: the files do not

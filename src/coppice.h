@@ -172,6 +172,17 @@ struct EngineOptions {
   /// CUDA: numbers of the visible GPUs to use, the first for what is not split. Empty: from 0 on.
   /// One GPU listed several times has all parts, which is slower than a whole model: for tests.
   std::vector<std::int32_t> devices;
+  /// "HOST:PORT" at which the target's other tensor_parallel - 1 ranks join, each another process
+  /// (`coppice rank`), of this host or of others; this process has one device then, and load()
+  /// waits for them. Only sums over ranks differ in how they go; texts are the same. Empty: all
+  /// ranks are of this process.
+  std::string rank_address;
+  /// That processes must know to join. Required unless only this machine can reach the address.
+  /// Connections are not encrypted: use a network that others cannot listen to.
+  std::string rank_key;
+  /// Seconds that ranks wait for each other, and that a pass of one may take, before the generation
+  /// fails.
+  double rank_timeout = 300.0;
   double gpu_memory_fraction = 0.9;  ///< CUDA: part of a card's memory that may be used
   std::uint64_t gpu_memory = 0;      ///< CUDA: if not 0, instead: bytes of it that may be used
   /// Layers of the target that stay on the GPU, spread evenly. The others lie in page-locked host

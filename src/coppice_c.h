@@ -94,7 +94,10 @@ typedef struct coppice_engine_options {
   void* progress_user;
   int32_t tensor_parallel; /* 0: automatic */
   int32_t draft_tensor_parallel;
-  const char* devices; /* numbers of GPUs, "0,1"; NULL: from 0 on */
+  const char* devices;      /* numbers of GPUs, "0,1"; NULL: from 0 on */
+  const char* rank_address; /* "HOST:PORT"; NULL: all ranks are of this process */
+  const char* rank_key;
+  double rank_timeout; /* seconds */
 } coppice_engine_options;
 
 COPPICE_C_API void coppice_engine_options_init(coppice_engine_options* options, size_t size);

@@ -10,6 +10,7 @@
 #include "kernels/cpu/glu.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/link_communicator.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/rms_norm.h"
 #include "kernels/cpu/rope.h"
@@ -108,8 +109,11 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuPass>(limits);
   }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<Device* const> devices) override {
-    return cpu::make_thread_communicators(static_cast<int>(devices.size()));
+      std::span<Device* const> devices, std::chrono::milliseconds patience) override {
+    return cpu::make_thread_communicators(static_cast<int>(devices.size()), patience);
+  }
+  std::unique_ptr<Communicator> join_group(const RankGroup& group) override {
+    return cpu::make_link_communicator(group);
   }
   void embed(const Pass& pass, const EmbeddingTable& table, std::int64_t hidden, float scale,
              float* out) override {

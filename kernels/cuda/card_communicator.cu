@@ -6,6 +6,7 @@
 #include "kernels/cuda/card_communicator.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/put_columns.h"
 #include "kernels/rank_meeting.h"
 
 namespace coppice::cuda {
@@ -35,8 +36,8 @@ __global__ void __launch_bounds__(threads)
 }
 
 struct Group {
-  explicit Group(int ranks)
-      : meeting(ranks, usual_patience), come(static_cast<std::size_t>(ranks)) {}
+  Group(int ranks, std::chrono::milliseconds patience)
+      : meeting(ranks, patience), come(static_cast<std::size_t>(ranks)) {}
 
   RankMeeting meeting;
   std::vector<Event> come;  ///< by rank: its stream has come to the meeting
@@ -71,15 +72,8 @@ class CardCommunicator final : public Communicator {
     all.shown(rank_) = part;
     meet();
     if (rank_ == 0) {
-      std::size_t stride = 0;
-      for (const std::int64_t width : widths) stride += bytes(width);
-      for (int rank = 0; rank < all.ranks(); ++rank) {
-        const std::int64_t width = widths[static_cast<std::size_t>(rank)];
-        check(cudaMemcpy2DAsync(to, stride, all.shown(rank), bytes(width), bytes(width),
-                                static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice, stream_),
-              "putting logits together");
-        to += width;
-      }
+      put_columns(
+          widths, rows, [&](int rank) { return all.shown(rank); }, to, stream_);
     }
     meet();  // before parts are written anew
   }
@@ -87,10 +81,6 @@ class CardCommunicator final : public Communicator {
   void abort(const std::string& why) noexcept override { group_->meeting.abort(why); }
 
  private:
-  static std::size_t bytes(std::int64_t values) {
-    return static_cast<std::size_t>(values) * sizeof(float);
-  }
-
   /// What is queued from now on begins after all that any rank has queued so far. (A rank may have
   /// gone on and recorded its event once more; it waits for this one's former event at most, so no
   /// circle comes of it.)
@@ -113,12 +103,12 @@ class CardCommunicator final : public Communicator {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_card_communicators(
-    std::span<const cudaStream_t> streams) {
+    std::span<const cudaStream_t> streams, std::chrono::milliseconds patience) {
   const int ranks = static_cast<int>(streams.size());
   if (ranks > most_ranks) {
     throw_usage(cat("tensor parallel: ", ranks, " ranks on one GPU; use at most ", most_ranks));
   }
-  const auto group = std::make_shared<Group>(ranks);
+  const auto group = std::make_shared<Group>(ranks, patience);
   std::vector<std::unique_ptr<Communicator>> all;
   for (int rank = 0; rank < ranks; ++rank) {
     all.push_back(

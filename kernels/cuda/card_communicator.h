@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +17,6 @@ namespace coppice::cuda {
 /// Ranks' streams wait for each other by events, and no kernel waits for another one, so they need
 /// not run at the same time.
 std::vector<std::unique_ptr<Communicator>> make_card_communicators(
-    std::span<const cudaStream_t> streams);
+    std::span<const cudaStream_t> streams, std::chrono::milliseconds patience);
 
 }  // namespace coppice::cuda

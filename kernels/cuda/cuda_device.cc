@@ -189,7 +189,7 @@ class CudaDevice final : public Device {
     return make(std::type_identity<CudaPass>());
   }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<Device* const> devices) override {
+      std::span<Device* const> devices, std::chrono::milliseconds patience) override {
     std::vector<RankPlace> places;
     for (const Device* const device : devices) {
       const auto& rank = static_cast<const CudaDevice&>(*device);
@@ -203,7 +203,12 @@ class CudaDevice final : public Device {
     const CurrentDevice current(options_.device);
     std::vector<cudaStream_t> streams;
     for (const RankPlace& place : places) streams.push_back(place.stream);
-    return make_card_communicators(streams);
+    return make_card_communicators(streams, patience);
+  }
+  std::string new_group_id() const override { return new_nccl_group_id(); }
+  std::unique_ptr<Communicator> join_group(const RankGroup& group) override {
+    const CurrentDevice current(options_.device);
+    return join_nccl_group(group, stream_);
   }
   Preparations preparations() const override { return preparations_; }
   std::unique_ptr<DeviceSampler> make_sampler(const SamplerLimits& limits) override {

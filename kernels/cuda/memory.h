@@ -75,6 +75,8 @@ class Event {
   void hold(cudaStream_t stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event");
   }
+  /// Whether what was recorded has come, or it was never recorded. A failed GPU's has.
+  bool has_passed() const { return cudaEventQuery(event_) != cudaErrorNotReady; }
   /// Returns at once if it was never recorded.
   void wait() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
 

@@ -30,6 +30,8 @@ Library opened() {
   find("ncclGetErrorString", library.error_string);
   find("ncclGetLastError", library.last_error);
   find("ncclCommInitAll", library.comm_init_all);
+  find("ncclGetUniqueId", library.get_unique_id);
+  find("ncclCommInitRank", library.comm_init_rank);
   find("ncclCommDestroy", library.comm_destroy);
   find("ncclCommAbort", library.comm_abort);
   find("ncclAllReduce", library.all_reduce);

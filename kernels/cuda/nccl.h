@@ -14,10 +14,17 @@ enum class Result : int { success = 0 };
 enum class DataType : int { float32 = 7 };
 enum class Reduction : int { sum = 0 };
 
+/// Names a group of processes (ncclUniqueId).
+struct UniqueId {
+  char bytes[128];
+};
+
 struct Library {
   const char* (*error_string)(Result);
   const char* (*last_error)(Comm*);
   Result (*comm_init_all)(Comm** comms, int count, const int* devices);
+  Result (*get_unique_id)(UniqueId* id);
+  Result (*comm_init_rank)(Comm** comm, int ranks, UniqueId id, int rank);
   Result (*comm_destroy)(Comm*);
   Result (*comm_abort)(Comm*);
   Result (*all_reduce)(const void* from, void* to, std::size_t count, DataType, Reduction, Comm*,

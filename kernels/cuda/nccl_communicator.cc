@@ -1,7 +1,12 @@
 #include "kernels/cuda/nccl_communicator.h"
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -9,6 +14,8 @@
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/peer_sum.h"
+#include "kernels/cuda/put_columns.h"
+#include "kernels/rank_link.h"
 
 namespace coppice::cuda {
 namespace {
@@ -16,7 +23,8 @@ namespace {
 /// The connections of all ranks: if one rank gives up, none may wait for it.
 class Group {
  public:
-  explicit Group(std::span<const RankPlace> places) : comms_(places.size()) {
+  explicit Group(std::span<const RankPlace> places)
+      : ranks_(static_cast<int>(places.size())), comms_(places.size()) {
     std::vector<int> devices;
     for (const RankPlace& place : places) devices.push_back(place.device);
     int current = 0;
@@ -27,6 +35,8 @@ class Group {
     connect_peers(devices);
     check(cudaSetDevice(current), "choosing the GPU");
   }
+  /// This process's rank of a group of processes.
+  Group(nccl::Comm* comm, int rank, int ranks) : first_(rank), ranks_(ranks), comms_{comm} {}
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   ~Group() {
@@ -44,7 +54,7 @@ class Group {
     (void)nccl.group_end();
   }
 
-  int ranks() const { return static_cast<int>(comms_.size()); }
+  int ranks() const { return ranks_; }
 
   /// Null where the GPUs do not reach each other's memory.
   const PeerSum* peer(int rank) const {
@@ -54,11 +64,12 @@ class Group {
   /// Calls queue(comm), unless the group has given up.
   template <typename Queue>
   void with_comm(int rank, const Queue& queue) {
-    const std::lock_guard lock(mutex_of(rank));
-    nccl::Comm* const comm = comms_[static_cast<std::size_t>(rank)];
+    const std::size_t here = place_of(rank);
+    const std::lock_guard lock(mutexes_[here]);
+    nccl::Comm* const comm = comms_[here];
     if (comm == nullptr) {
       const std::lock_guard reading(why_mutex_);
-      throw_failure(cat("tensor parallel: ", why_));
+      throw_failure(why_);
     }
     queue(comm);
   }
@@ -66,12 +77,13 @@ class Group {
   void abort(const std::string& why) {
     {
       const std::lock_guard lock(why_mutex_);
-      if (why_.empty()) why_ = why;
+      constexpr std::string_view subject = "tensor parallel: ";
+      if (why_.empty()) why_ = why.starts_with(subject) ? why : cat(subject, why);
     }
     *given_up_.data() = 1;
-    for (int rank = 0; rank < ranks(); ++rank) {
-      const std::lock_guard lock(mutex_of(rank));
-      nccl::Comm* const comm = std::exchange(comms_[static_cast<std::size_t>(rank)], nullptr);
+    for (std::size_t here = 0; here < comms_.size(); ++here) {
+      const std::lock_guard lock(mutexes_[here]);
+      nccl::Comm* const comm = std::exchange(comms_[here], nullptr);
       if (comm != nullptr) (void)nccl::library().comm_abort(comm);
     }
   }
@@ -121,9 +133,11 @@ class Group {
     }
   }
 
-  std::mutex& mutex_of(int rank) { return mutexes_[static_cast<std::size_t>(rank)]; }
+  std::size_t place_of(int rank) const { return static_cast<std::size_t>(rank - first_); }
 
-  std::vector<nccl::Comm*> comms_;  ///< null: aborted
+  const int first_ = 0;             ///< rank of this process
+  const int ranks_;                 ///< of all processes
+  std::vector<nccl::Comm*> comms_;  ///< of this process's ranks; null: aborted
   std::vector<std::mutex> mutexes_{comms_.size()};
   PinnedArray<std::uint32_t> given_up_{1, "sums over GPUs"};
   std::vector<PeerSum> peers_;  ///< by rank
@@ -133,8 +147,10 @@ class Group {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Group> group, int rank, cudaStream_t stream)
-      : group_(std::move(group)), rank_(rank), stream_(stream) {}
+  /// `links` are told if this rank gives up.
+  NcclCommunicator(std::shared_ptr<Group> group, int rank, cudaStream_t stream,
+                   std::vector<RankLink*> links = {})
+      : group_(std::move(group)), rank_(rank), stream_(stream), links_(std::move(links)) {}
 
   void sum(float* values, std::int64_t count) override {
     group_->with_comm(rank_, [&](nccl::Comm* comm) {
@@ -153,10 +169,10 @@ class NcclCommunicator final : public Communicator {
   void gather_columns(float* part, std::span<const std::int64_t> widths, std::int32_t rows,
                       float* staged, float* all) override {
     const nccl::Library& nccl = nccl::library();
+    const auto count_of = [&](int rank) {
+      return static_cast<std::size_t>(rows * widths[static_cast<std::size_t>(rank)]);
+    };
     group_->with_comm(rank_, [&](nccl::Comm* comm) {
-      const auto count_of = [&](int rank) {
-        return static_cast<std::size_t>(rows * widths[static_cast<std::size_t>(rank)]);
-      };
       if (rank_ > 0) {
         nccl::check(nccl.send(part, count_of(rank_), nccl::DataType::float32, 0, comm, stream_),
                     "sending logits");
@@ -173,21 +189,15 @@ class NcclCommunicator final : public Communicator {
     });
     wait_unless_recording();
     if (rank_ > 0) return;
-    std::int64_t stride = 0;
-    for (const std::int64_t width : widths) stride += width;
-    const float* from = part;
-    for (const std::int64_t width : widths) {
-      const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(float);
-      check(cudaMemcpy2DAsync(all, static_cast<std::size_t>(stride) * sizeof(float), from, bytes,
-                              bytes, static_cast<std::size_t>(rows), cudaMemcpyDeviceToDevice,
-                              stream_),
-            "putting logits together");
-      all += width;
-      from = from == part ? staged : from + rows * width;
-    }
+    const float* other = staged;
+    const auto part_of = [&](int rank) -> const float* {
+      return rank == 0 ? part : std::exchange(other, other + count_of(rank));
+    };
+    put_columns(widths, rows, part_of, all, stream_);
   }
 
   void abort(const std::string& why) noexcept override {
+    for (RankLink* const link : links_) link->abort(why);
     try {
       group_->abort(why);
     } catch (...) {
@@ -210,9 +220,61 @@ class NcclCommunicator final : public Communicator {
   const std::shared_ptr<Group> group_;
   const int rank_;
   const cudaStream_t stream_;
+  const std::vector<RankLink*> links_;
+};
+
+/// What comes of joining a group, which has no end if a process is lost meanwhile.
+struct Joining {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool is_done = false;
+  nccl::Comm* comm = nullptr;
+  nccl::Result result{};
 };
 
 }  // namespace
+
+std::string new_nccl_group_id() {
+  nccl::UniqueId id{};
+  nccl::check(nccl::library().get_unique_id(&id), "naming a group");
+  return {std::begin(id.bytes), std::end(id.bytes)};
+}
+
+std::unique_ptr<Communicator> join_nccl_group(const RankGroup& group, cudaStream_t stream) {
+  nccl::UniqueId id{};
+  if (group.id.size() != sizeof(id.bytes)) throw_failure("NCCL: rank 0 names no group");
+  std::copy(group.id.begin(), group.id.end(), id.bytes);
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the current GPU");
+  const nccl::Library& nccl = nccl::library();
+  const auto joining = std::make_shared<Joining>();
+  // Left behind if a process never comes.
+  std::thread([joining, id, device, &nccl, rank = group.rank, ranks = group.ranks] {
+    nccl::Comm* comm = nullptr;
+    (void)cudaSetDevice(device);
+    const nccl::Result result = nccl.comm_init_rank(&comm, ranks, id, rank);
+    const std::lock_guard lock(joining->mutex);
+    joining->comm = comm;
+    joining->result = result;
+    joining->is_done = true;
+    joining->done.notify_all();
+  }).detach();
+  std::unique_lock lock(joining->mutex);
+  const auto patience = group.links.front()->patience();
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!joining->done.wait_for(lock, std::chrono::milliseconds(50),
+                                 [&] { return joining->is_done; })) {
+    for (RankLink* const link : group.links) link->require_sound();
+    if (std::chrono::steady_clock::now() < end) continue;
+    throw_failure(cat("NCCL: the GPUs of ", group.ranks, " processes were not connected within ",
+                      std::chrono::duration<double>(patience).count(),
+                      " s; see that their hosts reach each other (NCCL_SOCKET_IFNAME)"));
+  }
+  nccl::check(joining->result, "connecting the processes' GPUs");
+  return std::make_unique<NcclCommunicator>(
+      std::make_shared<Group>(joining->comm, group.rank, group.ranks), group.rank, stream,
+      group.links);
+}
 
 std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
     std::span<const RankPlace> places) {

@@ -42,11 +42,12 @@ std::size_t bytes_of(const KvLayout& layout, DType dtype) {
 
 }  // namespace
 
-KvPool::KvPool(Device& device, const KvLayout& layout)
-    : KvPool(std::array<Device*, 1>{&device}, layout) {}
+KvPool::KvPool(Device& device, const KvLayout& layout, int rank)
+    : KvPool(std::array<Device*, 1>{&device}, layout, rank) {}
 
-KvPool::KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank)
+KvPool::KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank, int first_rank)
     : layout_(checked(of_a_rank)),
+      first_rank_(first_rank),
       taken_((static_cast<std::size_t>(layout_.slots()) + 63) / 64),
       taken_of_(static_cast<std::size_t>(layout_.pages)),
       highest_(taken_.size() - 1),

@@ -20,15 +20,16 @@ namespace coppice {
 /// is a wish: a page that nobody else needs is not kept for anybody.
 class KvPool {
  public:
-  KvPool(Device& device, const KvLayout& layout);
-  /// Of a model that is split over devices (models/shard.h): a slot is the same token's on each.
-  KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank);
+  KvPool(Device& device, const KvLayout& layout, int rank = 0);
+  /// Of a model that is split over devices (models/shard.h), from this rank on: a slot is the same
+  /// token's on each.
+  KvPool(std::span<Device* const> devices, const KvLayout& of_a_rank, int first_rank = 0);
 
   /// Of one rank's memory.
   const KvLayout& layout() const { return layout_; }
-  void* keys(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].keys.data(); }
-  void* values(int rank = 0) const { return memory_[static_cast<std::size_t>(rank)].values.data(); }
-  /// Of all ranks.
+  void* keys(int rank = 0) const { return memory_of(rank).keys.data(); }
+  void* values(int rank = 0) const { return memory_of(rank).values.data(); }
+  /// Of all ranks that are here.
   std::size_t bytes() const;
 
   std::int32_t free_slots() const;
@@ -47,6 +48,10 @@ class KvPool {
   struct Memory {
     DeviceBuffer keys, values;
   };
+  const Memory& memory_of(int rank) const {
+    return memory_[static_cast<std::size_t>(rank - first_rank_)];
+  }
+  const int first_rank_;
   std::vector<Memory> memory_;  ///< by rank
   mutable std::mutex mutex_;    ///< of what follows
   static constexpr std::int32_t no_page = -1;

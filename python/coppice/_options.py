@@ -35,6 +35,9 @@ class EngineOptions(TypedDict, total=False):
     tensor_parallel: int
     draft_tensor_parallel: int
     devices: str
+    rank_address: str
+    rank_key: str
+    rank_timeout: float
     progress: Callable[[str, float], object]
 
 

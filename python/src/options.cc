@@ -92,6 +92,9 @@ const Member<E> engine_members[] = {
     {"tensor_parallel", &E::tensor_parallel},
     {"draft_tensor_parallel", &E::draft_tensor_parallel},
     {"devices", &E::devices},
+    {"rank_address", &E::rank_address},
+    {"rank_key", &E::rank_key},
+    {"rank_timeout", &E::rank_timeout},
 };
 
 using G = coppice_generate_options;

@@ -101,6 +101,7 @@ coppice_engine_options usual() noexcept {
   options.host_memory = usual.host_memory;
   options.tensor_parallel = usual.tensor_parallel;
   options.draft_tensor_parallel = usual.draft_tensor_parallel;
+  options.rank_timeout = usual.rank_timeout;
   return options;
 }
 
@@ -164,6 +165,9 @@ EngineOptions options_of(const coppice_engine_options* options) {
   own.tensor_parallel = given.tensor_parallel;
   own.draft_tensor_parallel = given.draft_tensor_parallel;
   own.devices = device_list(text_of(given.devices));
+  own.rank_address = text_of(given.rank_address);
+  own.rank_key = text_of(given.rank_key);
+  own.rank_timeout = given.rank_timeout;
   if (given.progress != nullptr) {
     own.progress = [hear = given.progress, user = given.progress_user](const LoadEvent& event) {
       hear(user, event.what, event.fraction);

@@ -16,6 +16,7 @@ int info(const std::vector<std::string>& arguments);
 int man(const std::vector<std::string>& arguments);
 int plan(const std::vector<std::string>& arguments);
 int quantise(const std::vector<std::string>& arguments);
+int rank(const std::vector<std::string>& arguments);
 int record(const std::vector<std::string>& arguments);
 int replay(const std::vector<std::string>& arguments);
 int serve(const std::vector<std::string>& arguments);

@@ -63,6 +63,7 @@ const std::vector<Command>& commands() {
       {"plan", "", "measure acceptance by rank; plan Sequoia's trees for it", plan},
       {"workload", "KIND [FILE]", "replay trees of texts that share what they can", workload},
 #endif
+      {"rank", "", "have a part of a target that is split over processes", rank},
       {"quantise", "MODEL FILE", "write a model in fewer bits, as a GGUF file", quantise},
       {"info", "[MODEL]", "describe this machine and a model", info},
       {"completion", "bash|zsh", "print a shell's completion of all this", completion},

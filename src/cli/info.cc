@@ -132,7 +132,7 @@ MemoryPlan plan_cards(EngineOptions options, Device& first) {
   settle_ranks(options, files, first);
   const auto further = make_further_devices(options, first);
   const std::vector<Device*> devices = devices_by_rank(first, further);
-  return plan_memory(options, files, devices);
+  return plan_memory(options, files, first, memory_of_others({devices.begin(), devices.end()}));
 }
 
 int print_object(const EngineOptions& options) {

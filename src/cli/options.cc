@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/constraint_options.h"
+#include "cli/keys.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
 #include "engine/check_speculation.h"
@@ -23,7 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shipped pair: where COPPICE_MODELS says, beside an installed binary, in the source tree.
+}  // namespace
+
+// Where COPPICE_MODELS says, beside an installed binary, in the source tree.
 fs::path find_stories() {
   std::vector<fs::path> places;
   if (const char* models = std::getenv("COPPICE_MODELS"); models != nullptr && *models != '\0') {
@@ -47,8 +50,6 @@ fs::path find_stories() {
   throw_failure(cat("the shipped models were not found (looked in ", looked,
                     "); set COPPICE_MODELS to their folder or give --target and --draft"));
 }
-
-}  // namespace
 
 po::options_description cpu_model_options() {
   po::options_description d("Models");
@@ -90,6 +91,16 @@ po::options_description cpu_model_options() {
   return d;
 }
 
+po::options_description rank_link_options() {
+  po::options_description d;
+  d.add_options()("rank-key", po::value<std::string>()->value_name("FILE|env:NAME"),
+                  "a key that processes which share a target must have, in a file or a variable of "
+                  "the environment; needed where other machines can reach the address")(
+      "rank-timeout", po::value<double>()->default_value(300.0, "300")->value_name("SECONDS"),
+      "longest that parts of a split target wait for each other, and that one pass may take");
+  return d;
+}
+
 po::options_description model_options() {
   po::options_description d("Models and device");
   const po::options_description shared = cpu_model_options();
@@ -116,6 +127,12 @@ po::options_description model_options() {
       "the same of the draft, which as a rule is faster whole, on the first of them")(
       "devices", po::value<std::string>()->value_name("LIST"),
       "numbers of the GPUs to use, such as 0,1; if not given, from 0 on")(
+      "rank-address", po::value<std::string>()->value_name("HOST:PORT"),
+      "the target's other parts are in other processes, here or on other hosts, which join at this "
+      "address of this machine (coppice rank); this process has one GPU then");
+  const po::options_description links = rank_link_options();
+  for (const auto& option : links.options()) d.add(option);
+  d.add_options()(
       "cost-table", po::value<std::string>()->value_name("FILE"),
       "measured costs, for automatic sizes only: read if the file exists, else written")(
       "no-cost-cache",
@@ -381,6 +398,15 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
       options.devices);
   if (values.count("draft-tensor-parallel") != 0) {
     options.draft_tensor_parallel = count_in(values, "draft-tensor-parallel", 1);
+  }
+  options.rank_address = text_in(values, "rank-address");
+  const std::vector<std::string> keys = keys_in("rank-key", text_in(values, "rank-key"));
+  if (keys.size() > 1) {
+    throw_usage(cat("--rank-key: there are ", keys.size(), " keys in it; leave one"));
+  }
+  if (!keys.empty()) options.rank_key = keys.front();
+  if (values.count("rank-timeout") != 0) {
+    options.rank_timeout = values["rank-timeout"].as<double>();
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <boost/program_options.hpp>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -16,12 +17,15 @@ namespace coppice::cli {
 
 namespace po = boost::program_options;
 
+/// The folder of the shipped pair. Throws Error(failure) where it is not there.
+std::filesystem::path find_stories();
+
 /// Reads --target-weights, --draft-weights and a draft "self:TYPE", which becomes the target's
 /// path.
 void read_roundings(const po::variables_map& values, EngineOptions& options);
 
 /// Reads --gpu-memory, --host-memory, --gpu-layers, --draft-gpu-layers, --tensor-parallel,
-/// --draft-tensor-parallel and --devices, as far as the command has them.
+/// --draft-tensor-parallel, --devices and --rank-..., as far as the command has them.
 void read_placement(const po::variables_map& values, EngineOptions& options);
 
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
@@ -58,6 +62,8 @@ CommandHelp help_of(int (*run)(const std::vector<std::string>& arguments));
 po::options_description model_options();
 /// The same without the choice of a device: the command computes on the CPU.
 po::options_description cpu_model_options();
+/// Of processes that share a target, on either side.
+po::options_description rank_link_options();
 po::options_description sampling_options(const UsualValues& usual = {});
 po::options_description drafting_options(const UsualValues& usual = {});
 

@@ -1,21 +1,19 @@
 #include <sys/resource.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <limits>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "cli/acceptance_vector.h"
 #include "cli/batch.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
+#include "cli/keys.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "server/engine_backend.h"
@@ -28,7 +26,6 @@ namespace {
 using server::LogLevel;
 
 constexpr std::int32_t largest_port = 65535, most_waiting = 1 << 20, largest_body_mib = 1024;
-constexpr std::size_t most_key_bytes = std::size_t{1} << 20;
 /// What no option and no file says.
 constexpr std::int32_t open_length = std::numeric_limits<std::int32_t>::max();
 
@@ -68,33 +65,6 @@ LogLevel log_level(const std::string& text) {
   if (text == "requests") return LogLevel::requests;
   if (text == "prompts") return LogLevel::prompts;
   throw_usage(cat("--log ", quote(text), ": use none, requests or prompts"));
-}
-
-std::vector<std::string> keys_in(const std::string& source) {
-  if (source.empty()) return {};
-  constexpr std::string_view environment = "env:";
-  std::string text;
-  if (source.starts_with(environment)) {
-    const std::string name = source.substr(environment.size());
-    const char* const value = std::getenv(name.c_str());
-    if (value == nullptr) {
-      throw_usage(
-          cat("--api-key ", quote(source), ": the environment has no variable ", quote(name)));
-    }
-    text = value;
-  } else {
-    text = read_file(source, "api-key", most_key_bytes);
-  }
-  std::vector<std::string> keys;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    const auto last = line.find_last_not_of(" \t\r");
-    line.erase(last == line.npos ? 0 : last + 1);
-    line.erase(0, line.find_first_not_of(" \t"));
-    if (!line.empty()) keys.push_back(line);
-  }
-  if (keys.empty()) throw_usage(cat("--api-key ", quote(source), ": there is no key in it"));
-  return keys;
 }
 
 std::string model_name(const po::variables_map& values, const EngineOptions& engine) {
@@ -178,7 +148,7 @@ int serve(const std::vector<std::string>& arguments) {
   const std::string host = text_in(values, "host");
   const auto port = static_cast<std::uint16_t>(count_in(values, "port", 0, largest_port));
   server::ServiceOptions options;
-  options.keys = keys_in(text_in(values, "api-key"));
+  options.keys = keys_in("api-key", text_in(values, "api-key"));
   options.max_queue = count_in(values, "max-queue", 0, most_waiting);
   options.allow_origin = text_in(values, "allow-origin");
   if (is_loopback(host) && options.keys.empty()) options.local_host = host;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "engine/loading.h"
 #include "engine/memory_plan.h"
 #include "engine/open_sequence.h"
+#include "engine/rank_process.h"
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
 #include "models/gguf/gguf_file.h"
@@ -142,12 +144,20 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   settle_ranks(options, *files, device);
   impl->further_devices = make_further_devices(options, device);
   const std::vector<Device*> devices = devices_by_rank(device, impl->further_devices);
+  std::unique_ptr<RemoteRanks> others = await_ranks(options, device);
+  std::vector<DeviceMemory> memory = memory_of_others({devices.begin(), devices.end()});
+  std::int64_t host_memory = std::numeric_limits<std::int64_t>::max();
+  for (const RankMemory& of : others ? others->memory() : std::span<const RankMemory>()) {
+    memory.push_back(of.device);
+    host_memory = std::min(host_memory, of.host);
+  }
+  const auto available = [&] { return std::min(available_memory(), host_memory); };
   KvTokens kv;
   if (device.shares_host_memory()) {
-    plan_host_layers(options, *files, device.compute_dtype(), available_memory());
-    options.max_batch_rows = plan_host_rows(options, available_memory());
+    plan_host_layers(options, *files, device.compute_dtype(), available());
+    options.max_batch_rows = plan_host_rows(options, available());
   } else {
-    const MemoryPlan plan = plan_memory(options, *files, devices);
+    const MemoryPlan plan = plan_memory(options, *files, device, memory);
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
     options.max_tree_size = plan.max_tree_size;
@@ -155,8 +165,9 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     options.draft_gpu_layers = plan.draft_layers.resident;
   }
   // Code that is loaded beside passes may hold up ranks that wait for each other.
-  if (devices.size() == 1) announce_models(options, device);
-  impl->target.model = load_model(options, *files, ModelRole::target, devices);
+  if (devices.size() == 1 && !others) announce_models(options, device);
+  impl->target.model = others ? load_target(options, *files, device, std::move(others))
+                              : load_model(options, *files, ModelRole::target, devices);
   const ModelConfig& config = impl->target.model->config();
   impl->tokenizer = load_model_tokenizer(options.target, config.vocab_size, impl->no_tokenizer);
   if (!options.draft.empty()) {
@@ -168,7 +179,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
   if (device.shares_host_memory()) {
     kv = plan_host_kv(options, config, impl->draft.model ? &impl->draft.model->config() : nullptr,
-                      device.kv_dtype(), available_memory());
+                      device.kv_dtype(), available());
   }
   impl->target.pool = make_pool(*impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);

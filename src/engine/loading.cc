@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "engine/check_speculation.h"
 #include "engine/cpu_type.h"
+#include "engine/rank_process.h"
 #include "kernels/cpu/workers.h"
 #include "models/kv/pass_layout.h"
 #include "models/model_folder.h"
@@ -35,6 +36,12 @@ std::int32_t draft_rows(const EngineOptions& options) {
   return std::max({scored_rows, tree_rows(options), batch_rows(options) / 2});
 }
 
+// Of this process.
+int ranks_here(const EngineOptions& options) {
+  if (!options.rank_address.empty()) return 1;
+  return std::max(options.tensor_parallel, options.draft_tensor_parallel);
+}
+
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
   if (options.threads < 0 || options.threads > 1024) {
@@ -43,8 +50,7 @@ CpuOptions checked_cpu_options(const EngineOptions& options) {
   CpuOptions cpu;
   cpu.threads = options.threads;
   // Ranks compute at the same time.
-  if (const int ranks = std::max(options.tensor_parallel, options.draft_tensor_parallel);
-      ranks > 1) {
+  if (const int ranks = ranks_here(options); ranks > 1) {
     const int all = options.threads > 0 ? options.threads : cpu::usable_threads();
     cpu.threads = std::max(1, all / ranks);
   }
@@ -58,12 +64,6 @@ const std::filesystem::path& folder_of(const EngineOptions& options, ModelRole r
   return role == ModelRole::target ? options.target : options.draft;
 }
 
-// Not the folder of temporary files, which may be memory.
-std::filesystem::path layers_folder() {
-  const std::filesystem::path cache = cost_cache_folder();
-  return cache.empty() ? std::filesystem::temp_directory_path() : cache;
-}
-
 int ranks_of(const EngineOptions& options, ModelRole role) {
   return role == ModelRole::target ? options.tensor_parallel : options.draft_tensor_parallel;
 }
@@ -72,6 +72,7 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
   const bool is_target = role == ModelRole::target;
   ModelOptions limits;
   limits.rounding = rounding_of(options, role);
+  limits.rank_patience = rank_patience(options);
   // Parts of prompts share passes with trees.
   limits.max_rows = std::max(prefill_rows(device), batch_rows(options));
   limits.resident_layers = is_target ? options.gpu_layers : options.draft_gpu_layers;
@@ -91,15 +92,17 @@ ModelOptions limits_of(const EngineOptions& options, ModelRole role, const Devic
   return limits;
 }
 
+LoadProgress progress_of(const EngineOptions& options, ModelRole role) {
+  return [&options, role](double fraction) {
+    if (!options.progress) return;
+    options.progress({role == ModelRole::target ? "target" : "draft", fraction});
+  };
+}
+
 /// Ranks that a model may be split over.
 constexpr std::int32_t most_ranks = 64;
 
-/// Whether all ranks are on one GPU.
-bool share_one_gpu(const EngineOptions& options) {
-  const auto& devices = options.devices;
-  return devices.size() > 1 &&
-         std::count(devices.begin(), devices.end(), devices.front()) == std::ssize(devices);
-}
+bool share_one_gpu(const EngineOptions& options) { return ranks_on_first_gpu(options) > 1; }
 
 void check_ranks(const EngineOptions& options) {
   if (options.tensor_parallel < 0 || options.tensor_parallel > most_ranks) {
@@ -128,7 +131,7 @@ CudaOptions cuda_options(const EngineOptions& options, int rank) {
   if (share_one_gpu(options)) {
     // Passes of ranks that wait for each other on one GPU cannot be recorded (make_communicators).
     cuda.record = false;
-    const auto ranks = static_cast<std::uint64_t>(std::ssize(options.devices));
+    const auto ranks = static_cast<std::uint64_t>(ranks_on_first_gpu(options));
     cuda.memory_fraction /= static_cast<double>(ranks);
     cuda.memory_limit /= ranks;
   }
@@ -164,12 +167,39 @@ std::optional<WeightFormat> rounding_of(const EngineOptions& options, ModelRole 
   return std::nullopt;
 }
 
+// Not the folder of temporary files, which may be memory.
+std::filesystem::path layers_folder() {
+  const std::filesystem::path cache = cost_cache_folder();
+  return cache.empty() ? std::filesystem::temp_directory_path() : cache;
+}
+
+int ranks_on_first_gpu(const EngineOptions& options) {
+  const auto& devices = options.devices;
+  const bool all = std::all_of(devices.begin(), devices.end(),
+                               [&](std::int32_t device) { return device == devices.front(); });
+  return all && !devices.empty() ? static_cast<int>(devices.size()) : 1;
+}
+
+std::chrono::milliseconds rank_patience(const EngineOptions& options) {
+  return std::chrono::ceil<std::chrono::milliseconds>(
+      std::chrono::duration<double>(options.rank_timeout));
+}
+
+std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const RankDevice& asked) {
+  if (asked.cuda) return make_cuda_device(cuda_options(options, 0));
+  if (!options.devices.empty()) {
+    throw_usage("devices: it names a GPU, and rank 0 is on a CPU; leave it out");
+  }
+  return make_cpu_device({options.threads, asked.compute, asked.integer_products, asked.kv});
+}
+
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
   if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
     throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
                     ": use a number above 0, up to 1"));
   }
   check_ranks(options);
+  check_rank_options(options);
   const CpuOptions cpu = checked_cpu_options(options);
   if (options.device == DeviceKind::cuda ||
       (options.device == DeviceKind::automatic && has_cuda_device())) {
@@ -185,7 +215,7 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
 
 std::vector<std::unique_ptr<Device>> make_further_devices(const EngineOptions& options,
                                                           const Device& first) {
-  const int ranks = std::max(options.tensor_parallel, options.draft_tensor_parallel);
+  const int ranks = ranks_here(options);
   std::vector<std::unique_ptr<Device>> further;
   for (int rank = 1; rank < ranks; ++rank) {
     further.push_back(first.shares_host_memory() ? make_cpu_device(checked_cpu_options(options))
@@ -204,7 +234,8 @@ std::vector<Device*> devices_by_rank(Device& first,
 void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& device) {
   const bool on_host = device.shares_host_memory();
   const int listed = static_cast<int>(options.devices.size());
-  const int present = on_host ? most_ranks : listed > 0 ? listed : cuda_device_count();
+  const bool elsewhere = !options.rank_address.empty();
+  const int present = on_host || elsewhere ? most_ranks : listed > 0 ? listed : cuda_device_count();
   const auto require_devices = [&](const char* option, int ranks) {
     if (ranks <= present) return;
     throw_usage(cat(option, " ", ranks, ": ", present, present == 1 ? " GPU is" : " GPUs are",
@@ -311,10 +342,14 @@ std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles&
                                   ModelRole role, std::span<Device* const> devices) {
   const auto ranks = static_cast<std::size_t>(ranks_of(options, role));
   return load_opened(files.of(role), devices.first(ranks),
-                     limits_of(options, role, *devices.front()), [&](double fraction) {
-                       if (!options.progress) return;
-                       options.progress({role == ModelRole::target ? "target" : "draft", fraction});
-                     });
+                     limits_of(options, role, *devices.front()), progress_of(options, role));
+}
+
+std::unique_ptr<Model> load_target(const EngineOptions& options, const PairFiles& files,
+                                   Device& device, std::unique_ptr<RemoteRanks> others) {
+  return load_leading(files.target, device, std::move(others),
+                      limits_of(options, ModelRole::target, device),
+                      progress_of(options, ModelRole::target));
 }
 
 std::unique_ptr<Model> plan_model(const EngineOptions& options, const PairFiles& files,
@@ -366,8 +401,10 @@ std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& op
                            batch_rows(options));
 }
 
-std::unique_ptr<KvPool> make_pool(const Model& model, std::int32_t kv_tokens) {
-  return std::make_unique<KvPool>(model.devices(), model.kv_layout(kv_tokens, kv_page_size));
+std::unique_ptr<KvPool> make_pool(Model& model, std::int32_t kv_tokens) {
+  const KvLayout layout = model.kv_layout(kv_tokens, kv_page_size);
+  model.prepare_pool(layout);
+  return std::make_unique<KvPool>(model.devices(), layout);
 }
 
 std::unique_ptr<DeviceSampler> make_sampler(Device& device, const Model& target, const Model* draft,

@@ -1,6 +1,7 @@
 // Building an engine's models on a device, for use or for planning.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +16,9 @@
 #include "models/model_folder.h"
 
 namespace coppice {
+
+class RemoteRanks;
+struct RankDevice;
 
 /// Tokens of a KV pool's page.
 inline constexpr std::int32_t kv_page_size = 16;
@@ -41,6 +45,16 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
 std::vector<std::unique_ptr<Device>> make_further_devices(const EngineOptions& options,
                                                           const Device& first);
 
+/// The device of a rank in this process, of the kind that rank 0 asks for. Throws Error(failure)
+/// where there is none.
+std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const RankDevice& asked);
+
+/// Ranks that are on the first GPU: more than 1 where one is listed several times.
+int ranks_on_first_gpu(const EngineOptions& options);
+std::chrono::milliseconds rank_patience(const EngineOptions& options);
+/// Where layers lie that memory does not hold.
+std::filesystem::path layers_folder();
+
 /// By rank.
 std::vector<Device*> devices_by_rank(Device& first,
                                      const std::vector<std::unique_ptr<Device>>& further);
@@ -66,6 +80,9 @@ void announce_models(const EngineOptions& options, Device& device);
 /// share; over as many of the devices as it is to be split over.
 std::unique_ptr<Model> load_model(const EngineOptions& options, const PairFiles& files,
                                   ModelRole role, std::span<Device* const> devices);
+/// The target, as rank 0 of those in other processes.
+std::unique_ptr<Model> load_target(const EngineOptions& options, const PairFiles& files,
+                                   Device& device, std::unique_ptr<RemoteRanks> others);
 /// The first rank's part of it, on a device that plans.
 std::unique_ptr<Model> plan_model(const EngineOptions& options, const PairFiles& files,
                                   ModelRole role, Device& planner);
@@ -78,7 +95,7 @@ std::int32_t wanted_kv_tokens(const ModelConfig& config, const EngineOptions& op
 /// one context, of at most 8192 tokens, and a tree else.
 std::int32_t one_sequence_kv_tokens(const ModelConfig& config, const EngineOptions& options,
                                     DType kv_dtype);
-std::unique_ptr<KvPool> make_pool(const Model& model, std::int32_t kv_tokens);
+std::unique_ptr<KvPool> make_pool(Model& model, std::int32_t kv_tokens);
 
 /// Bytes of one token's keys and values in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);

@@ -135,8 +135,10 @@ std::string fewer_layers(const EngineOptions& options, const Model& target, std:
 
 // Throws where the host has too little memory for the layers that visit.
 void require_host_memory(const EngineOptions& options, const Model& target, const Model* draft) {
-  const auto ranks = static_cast<std::size_t>(options.tensor_parallel),
-             draft_ranks = static_cast<std::size_t>(options.draft_tensor_parallel);
+  // The other processes' layers lie in their hosts' memory.
+  const auto ranks =
+      static_cast<std::size_t>(options.rank_address.empty() ? options.tensor_parallel : 1);
+  const auto draft_ranks = static_cast<std::size_t>(options.draft_tensor_parallel);
   const std::size_t drafts = draft ? draft->streamed_bytes() * draft_ranks : 0;
   const std::size_t needed = target.streamed_bytes() * ranks + drafts;
   if (needed == 0) return;
@@ -222,26 +224,30 @@ KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
   return kv;
 }
 
-MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device) {
-  return plan_memory(options, files, std::array<const Device*, 1>{&device});
+std::vector<DeviceMemory> memory_of_others(std::span<const Device* const> devices) {
+  std::vector<DeviceMemory> all;
+  for (const Device* const device : devices.subspan(1)) {
+    const DeviceScope current(*device);
+    all.push_back(device->memory());
+  }
+  return all;
 }
 
-MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files,
-                       std::span<const Device* const> devices) {
-  const Device& device = *devices.front();
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device,
+                       std::span<const DeviceMemory> others) {
   MemoryPlan plan;
   plan.device = device.description();
   plan.memory = device.memory();
   plan.ranks = options.tensor_parallel;
   plan.draft_ranks = options.draft_tensor_parallel;
-  for (const Device* const further : devices.subspan(1)) {
-    const DeviceScope current(*further);
-    const DeviceMemory memory = further->memory();
+  plan.ranks_on_device = ranks_on_first_gpu(options);
+  for (const DeviceMemory& memory : others) {
     plan.memory.free = std::min(plan.memory.free, memory.free);
     plan.memory.budget = std::min(plan.memory.budget, memory.budget);
   }
+  plan.memory.free /= static_cast<std::size_t>(plan.ranks_on_device);
   const DType dtype = device.kv_dtype();
-  const std::size_t reserved = reserved_bytes + (devices.size() > 1 ? connection_bytes : 0);
+  const std::size_t reserved = reserved_bytes + (others.empty() ? 0 : connection_bytes);
   const std::size_t usable = plan.memory.free - std::min(plan.memory.free, reserved);
   const std::size_t room = std::min(plan.memory.budget, usable);
   EngineOptions silent = options;
@@ -314,8 +320,12 @@ std::string describe_batch(std::int32_t sequences, std::int32_t batch_rows) {
 
 std::string describe(const MemoryPlan& plan) {
   const int ranks = std::max(plan.ranks, plan.draft_ranks);
-  std::string text = cat("memory on ", plan.device,
-                         ranks > 1 ? cat(", the first of ", ranks, " that share") : "", "\n");
+  std::string text =
+      cat("memory on ", plan.device,
+          plan.ranks_on_device > 1 ? cat(", one of ", plan.ranks_on_device, " equal parts of it")
+          : ranks > 1              ? cat(", the first of ", ranks, " that share")
+                                   : "",
+          "\n");
   const auto line = [&](const std::string& what, std::size_t bytes) {
     char buffer[160];
     std::snprintf(buffer, sizeof(buffer), "  %-34s %10.1f MiB\n", what.c_str(),
@@ -325,7 +335,7 @@ std::string describe(const MemoryPlan& plan) {
   for (const MemoryUse& use : plan.uses) line(use.purpose, use.bytes);
   line("together", plan.bytes);
   line("may be used", plan.memory.budget);
-  line("free now", plan.memory.free);
+  line(plan.ranks_on_device > 1 ? "free now, its part" : "free now", plan.memory.free);
   line("of the card's", plan.memory.total);
   for (const auto& [name, layers] :
        {std::pair{"target", plan.target_layers}, std::pair{"draft", plan.draft_layers}}) {

@@ -31,6 +31,7 @@ struct MemoryPlan {
   std::int32_t max_tree_size = 0;  ///< settled
   LayerPlacement target_layers, draft_layers;
   int ranks = 1, draft_ranks = 1;  ///< that the models are split over; `uses` are the first one's
+  int ranks_on_device = 1;         ///< that share the device; `memory` is the part of one
 };
 
 /// Plans the memory of `options` on a device with memory of its own. Where kv_tokens is
@@ -39,11 +40,14 @@ struct MemoryPlan {
 /// automatic and not even a short text's does, layers of the target go to the host: as few as make
 /// room for one context. Throws Error(failure) with the arithmetic where the card or the host is
 /// too small or too full.
-MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device);
-/// The same of several devices that the models are split over: each must have room for what the
-/// first one, which has most, takes.
-MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files,
-                       std::span<const Device* const> devices);
+///
+/// `others` is the memory of the other devices that the models are split over: each must have room
+/// for what the first one, which has most, takes. Ranks that share the first have equal parts of
+/// it.
+MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, const Device& device,
+                       std::span<const DeviceMemory> others = {});
+/// Of the devices but the first.
+std::vector<DeviceMemory> memory_of_others(std::span<const Device* const> devices);
 
 /// Settles where the layers of a target lie whose device shares the host's memory: if the weights
 /// of both models take more than host_memory, or, where that is not given, than is free, then

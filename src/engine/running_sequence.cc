@@ -281,7 +281,7 @@ Generation RunningSequence::finish(double seconds) {
   used.draft_temperature = speculator.draft_temperature();
   used.seed = options.seed;
   used.target_layers = placement_of(*engine.target.model);
-  used.target_devices = static_cast<std::int32_t>(engine.target.model->devices().size());
+  used.target_devices = engine.target.model->ranks();
   if (engine.draft.model) {
     used.draft_layers = placement_of(*engine.draft.model);
     used.draft_devices = static_cast<std::int32_t>(engine.draft.model->devices().size());

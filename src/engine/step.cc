@@ -128,6 +128,8 @@ bool Step::judge() {
   StepSeconds seconds;
   pass_ = judge_.judge(trees, seconds);
   if (!pass_) return false;
+  engine_.target.model->confirm();
+  if (engine_.draft.model) engine_.draft.model->confirm();
   for (Part& part : parts_) {
     if (!part.takes_part()) continue;
     part.share = part.rows() / rows;

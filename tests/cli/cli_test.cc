@@ -10,6 +10,7 @@
 #include <regex>
 #include <sstream>
 
+#include "base/tcp.h"
 #include "base/utf8.h"
 #include "cli/command_runs.h"
 #include "engine/pair.h"
@@ -396,6 +397,118 @@ TEST_F(Cli, SplitTargetsAreSaid) {
       run(common + "--tensor-parallel 2 --draft-tensor-parallel 2 --format json").out);
   EXPECT_EQ(json["target_devices"], 2);
   EXPECT_EQ(json["draft_devices"], 2);
+}
+
+/// Processes that share a target, over this machine's own network.
+class CliRanks : public Cli {
+ protected:
+  /// Rank 0's output, code and errors; `before` is shell text that begins others.
+  Result lead(const std::string& tail, const std::string& before) const {
+    return run(tail + address_, before);
+  }
+  /// A process that joins, in the background; its errors go to a file of this name.
+  std::string rank(const char* errors, const std::string& options = "") const {
+    return cat("COPPICE_MODELS='", stories().parent_path().string(), "' '", COPPICE_BINARY,
+               "' rank --threads 1 --connect 127.0.0.1:", port_, " ", options, " </dev/null 2>'",
+               folder(errors), "' & ");
+  }
+  /// More texts than any machine writes before a process is killed.
+  std::string many_texts() const {
+    std::ofstream prompts(folder("prompts.txt"));
+    for (int line = 0; line < 2000; ++line) prompts << "The old woman said " << line << "\n";
+    return cat("generate --device cpu --threads 1 --tensor-parallel 2 --batch '",
+               folder("prompts.txt"), "' --parallel 1 --ignore-eos --max-new-tokens 400");
+  }
+  /// Does it to the last process in the background, $rank, once rank 0 has written something.
+  std::string once_written(const std::string& action) const {
+    return cat("rank=$!; (until [ -s '", folder("stdout"), "' ]; do sleep 0.05; done; ", action,
+               ") & ");
+  }
+  /// Waits for the file: the processes end by themselves.
+  std::string errors_of(const char* errors, const std::string& part) const {
+    std::string text;
+    for (int tries = 0; tries < 600; ++tries) {
+      text = slurp(folder(errors));
+      if (text.ends_with("\n") && text.find(part) != std::string::npos) break;
+      usleep(100000);
+    }
+    return text;
+  }
+
+  const std::uint16_t port_ = TcpListener({"127.0.0.1", 0}).port();
+  const std::string address_ = cat(" --rank-address 127.0.0.1:", port_);
+  const std::string common_ =
+      "generate --device cpu --threads 1 --prompt 'The old woman said' --tree-size 6 "
+      "--tensor-parallel 2 --max-new-tokens ";
+};
+
+TEST_F(CliRanks, TextsAreThoseOfOneProcess) {
+  for (const char* sampling : {"24", "24 --temperature 0.8 --seed 3 --acceptance coupled"}) {
+    const Result wanted = run(common_ + sampling);
+    const Result split = lead(common_ + sampling + " --stats", rank("rank.err"));
+    EXPECT_EQ(split.code, 0) << split.err << slurp(folder("rank.err"));
+    EXPECT_EQ(split.out, wanted.out);
+    EXPECT_NE(split.err.find("target           split over 2 devices"), std::string::npos)
+        << split.err;
+    EXPECT_EQ(slurp(folder("rank.err")), "");
+  }
+}
+
+TEST_F(CliRanks, AProcessThatIsKilledEndsTheGeneration) {
+  const Result r = lead(many_texts(), rank("rank.err") + once_written("kill -9 $rank"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
+      << r.err;
+}
+
+TEST_F(CliRanks, AProcessThatHangsEndsTheGeneration) {
+  const Result r =
+      lead(many_texts() + " --rank-timeout 3",
+           rank("rank.err") + once_written("kill -STOP $rank; sleep 8; kill -CONT $rank"));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("tensor parallel: nothing came from rank 1 of 2 for 3 s; see what holds it "
+                       "up, and start again"),
+            std::string::npos)
+      << r.err;
+  const std::string errors = errors_of("rank.err", "rank 1");
+  EXPECT_NE(errors.find("nothing came from rank 1"), std::string::npos) << errors;
+}
+
+TEST_F(CliRanks, RankZeroThatIsKilledEndsTheOthers) {
+  (void)lead(many_texts(), rank("rank.err") + "timeout -s KILL 8 env ");
+  const std::string errors = errors_of("rank.err", "connection");
+  EXPECT_NE(errors.find("coppice: tensor parallel: rank 0 at 127.0.0.1:"), std::string::npos)
+      << errors;
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+}
+
+TEST_F(CliRanks, AnotherModelIsRefusedOnBothSides) {
+  const std::string other = cat("--target '", (stories() / "draft").string(), "'");
+  const Result r = lead(common_ + "4", rank("rank.err", other));
+  EXPECT_EQ(r.code, 1);
+  const std::string line = "rank 1 of 2 has another model (fingerprint ";
+  EXPECT_NE(r.err.find(line), std::string::npos) << r.err;
+  EXPECT_NE(errors_of("rank.err", line).find(line), std::string::npos) << slurp(folder("rank.err"));
+}
+
+TEST_F(CliRanks, WhatCannotBeIsRefused) {
+  const std::string one = "generate --device cpu --prompt x --rank-address ";
+  expect_error(one + "127.0.0.1", 2, "rank-address '127.0.0.1': use HOST:PORT");
+  expect_error(one + "127.0.0.1:70000 --tensor-parallel 2", 2, "use HOST:PORT");
+  expect_error(one + "127.0.0.1:7300", 2, "say how many share the target");
+  expect_error(one + "0.0.0.0:7300 --tensor-parallel 2", 2, "give a rank-key");
+  expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --draft-tensor-parallel 2", 2,
+               "the draft is whole on rank 0");
+  expect_error(one + "192.0.2.1:7300 --tensor-parallel 2 --rank-key env:HOME", 1,
+               "cannot listen there");
+  expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --rank-timeout 0", 2, "rank-timeout 0");
+  expect_error("generate --device cpu --prompt x --rank-key env:HOME", 2, "give rank-address, too");
+  expect_error("rank", 2, "--connect HOST:PORT is missing");
+  expect_error("rank --connect nowhere", 2, "use HOST:PORT");
+  expect_error(cat("rank --connect 127.0.0.1:", port_, " --rank-timeout 0.3"), 1,
+               "nobody listens at 127.0.0.1:");
+  expect_error(cat(common_, "4", address_, " --rank-timeout 0.3"), 1,
+               "1 of 2 ranks came within 0.3 s");
 }
 
 TEST_F(Cli, EveryPolicyRepeatsTheGreedyText) {

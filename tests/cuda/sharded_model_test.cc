@@ -50,7 +50,7 @@ void on_both(std::span<Device* const> devices, const std::function<void(std::siz
 TEST_F(ShardedOnGpus, SumsAreThoseOfAllRanks) {
   auto own = cards(2);
   const std::vector<Device*> by_rank = {own[0].get(), own[1].get()};
-  auto communicators = own[0]->make_communicators(by_rank);
+  auto communicators = own[0]->make_communicators(by_rank, usual_patience);
   const std::vector<std::int64_t> counts = {4, 4096, 5000, 266240, 6, 1000004, 20, 524288};
   std::vector<std::vector<std::vector<float>>> sums(2);
   constexpr int turns = 20;
@@ -84,7 +84,7 @@ TEST_F(ShardedOnGpus, SumsAreThoseOfAllRanks) {
 TEST_F(ShardedOnGpus, ColumnsComeSideBySide) {
   auto own = cards(2);
   const std::vector<Device*> by_rank = {own[0].get(), own[1].get()};
-  auto communicators = own[0]->make_communicators(by_rank);
+  auto communicators = own[0]->make_communicators(by_rank, usual_patience);
   const std::vector<std::int64_t> widths = {3, 5};
   std::vector<float> all(16);
   on_both(by_rank, [&](std::size_t rank) {

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <map>
 #include <thread>
+#include <tuple>
 
 #include "base/error.h"
 #include "kernels/cpu/thread_communicator.h"
@@ -174,14 +176,15 @@ struct Split {
   using Wrap = std::function<std::unique_ptr<Communicator>(Communicator&)>;
 
   Split(const std::filesystem::path& folder, const std::filesystem::path& second,
-        const Wrap& wrap = {}, std::chrono::milliseconds patience = usual_patience)
+        const Wrap& wrap = {}, std::chrono::milliseconds patience = usual_patience,
+        std::chrono::milliseconds pass_patience = usual_patience)
       : runner(
             devices(2),
             [&](std::span<Device* const> by_rank) {
               const ModelOptions options{
                   .max_rows = 24, .max_logit_rows = 24, .max_positions = 64, .max_kv_tokens = 100};
               return std::make_unique<ShardedModel>(
-                  by_rank, cpu::make_thread_communicators(2, patience),
+                  by_rank, cpu::make_thread_communicators(2, patience), pass_patience,
                   [&](const Shard& shard, Device& device, Communicator& communicator) {
                     const ModelFiles files(shard.rank == 0 ? folder : second);
                     ModelOptions of_rank = options;
@@ -312,7 +315,6 @@ TEST_F(PlantedInRanks, ARankThatThrowsEndsThePassOnAll) {
 }
 
 TEST_F(PlantedInRanks, ARankThatHangsEndsThePass) {
-  std::atomic<bool> released = false;
   class Hangs final : public Through {
    public:
     Hangs(Communicator& inner, std::atomic<bool>& released) : Through(inner), released_(released) {}
@@ -324,19 +326,46 @@ TEST_F(PlantedInRanks, ARankThatHangsEndsThePass) {
    private:
     std::atomic<bool>& released_;
   };
-  /// Of the first rank, which sees that the other one is late.
-  Split split(
-      folder_.path(), folder_.path(),
-      [&](Communicator& inner) { return std::make_unique<Hangs>(inner, released); },
-      std::chrono::milliseconds(50));
-  std::thread release([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    released = true;
-  });
-  EXPECT_EQ(error_line([&] { split.run(tokens_); }),
-            "tensor parallel: rank 0 waited 0.05 s for the others; see what holds them up, and "
-            "start again");
-  release.join();
+  // Rank 0 sees that the other one is late, or the watch that the pass has no end.
+  for (const auto& [patience, pass_patience, line] :
+       {std::tuple(std::chrono::milliseconds(50), std::chrono::milliseconds(60000),
+                   "tensor parallel: rank 0 waited 0.05 s for the others; see what holds them up, "
+                   "and start again"),
+        std::tuple(std::chrono::milliseconds(60000), std::chrono::milliseconds(50),
+                   "tensor parallel: a pass did not end within 0.05 s; see which rank hangs, or "
+                   "give passes more time (rank-timeout)")}) {
+    std::atomic<bool> released = false;
+    Split split(
+        folder_.path(), folder_.path(),
+        [&](Communicator& inner) { return std::make_unique<Hangs>(inner, released); }, patience,
+        pass_patience);
+    std::thread release([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      released = true;
+    });
+    EXPECT_EQ(error_line([&] { split.run(tokens_); }), line);
+    release.join();
+  }
+}
+
+// As on a GPU, where the host has long returned.
+TEST(RankWatch, NoticesWhatHasNoEnd) {
+  std::atomic<bool> finished = true;
+  std::promise<void> given_up;
+  RankWatch watch(
+      std::chrono::milliseconds(50), [&] { return finished.load(); },
+      [&] { given_up.set_value(); });
+  auto end = given_up.get_future();
+  const auto comes_within = [&](int milliseconds) {
+    return end.wait_for(std::chrono::milliseconds(milliseconds)) == std::future_status::ready;
+  };
+  watch.begin();
+  watch.end();
+  EXPECT_FALSE(comes_within(200));  // idle
+  finished = false;
+  watch.begin();
+  watch.end();
+  EXPECT_TRUE(comes_within(60000));
 }
 
 TEST_F(PlantedInRanks, AWrongBatchHarmsNothing) {

@@ -289,6 +289,7 @@ void CudaPass::run(const PassVariant& variant, const std::function<void()>& body
     queue_inputs();
     body();
   });
+  if (limits_.watched) end_.record(stream_);
   prefix_tokens_ = sent_tokens_;
   if (in_parts_) tail_parts_.depart();
 }

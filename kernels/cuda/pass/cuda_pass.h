@@ -42,6 +42,8 @@ class CudaPass : public Pass {
   PassShape begin(const PassInputs& inputs) override;
   void run(const PassVariant& variant, const std::function<void()>& body) override;
 
+  bool has_finished() const override { return end_.has_passed(); }
+
   /// Sends what begin() took over; run() does it itself.
   void send();
 
@@ -111,6 +113,7 @@ class CudaPass : public Pass {
   PassView view_{};
   TailParts tail_parts_;
   bool in_parts_ = false;  ///< the tail is
+  Event end_;              ///< of the last run(), if it is watched
   RangePlanner planner_;
   PassShape shape_;
   std::vector<KvSegment> ordered_;  ///< the segments as ranges read them

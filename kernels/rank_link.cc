@@ -1,0 +1,207 @@
+#include "kernels/rank_link.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+struct Head {
+  std::array<char, 8> magic;
+  RankLink::Kind kind;
+  std::uint32_t unused = 0;
+  std::uint64_t bytes;
+};
+constexpr std::array<char, 8> magic = {'c', 'o', 'p', 'p', 'i', 'c', 'e', '1'};
+/// Far above any pass or sum.
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34;
+
+std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
+
+Head receive_head(TcpSocket& socket, Deadline deadline) {
+  Head head{};
+  socket.receive(std::as_writable_bytes(std::span(&head, 1)), deadline);
+  if (head.magic != magic) throw_failure("it is no coppice of this kind");
+  if (head.bytes > most_bytes) throw_failure("it sent a message that is too long");
+  return head;
+}
+
+/// Time for telling the other side why this one gives up.
+constexpr std::chrono::milliseconds last_words(1000);
+
+std::string with_subject(const std::string& why) {
+  constexpr std::string_view subject = "tensor parallel: ";
+  return why.starts_with(subject) ? why : cat(subject, why);
+}
+
+Deadline after(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+}  // namespace
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void RankLink::send(TcpSocket& socket, Kind kind, std::string_view text, Deadline deadline) {
+  socket.send(bytes_of(Head{magic, kind, 0, text.size()}), deadline);
+  socket.send(coppice::bytes_of(text), deadline);
+}
+
+std::string RankLink::receive_hello(TcpSocket& socket, Deadline deadline) {
+  const Head head = receive_head(socket, deadline);
+  if (head.kind != Kind::hello || head.bytes > most_hello_bytes) throw_failure("it says no hello");
+  std::string text(head.bytes, '\0');
+  socket.receive(std::as_writable_bytes(std::span(text)), deadline);
+  return text;
+}
+
+RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience)
+    : socket_(std::move(socket)),
+      other_(std::move(other)),
+      patience_(patience),
+      reader_([this] { read_messages(); }) {}
+
+RankLink::~RankLink() {
+  socket_.shut_down();
+  reader_.join();
+}
+
+void RankLink::send(Kind kind, std::initializer_list<std::span<const std::byte>> parts) {
+  require_sound();
+  std::uint64_t bytes = 0;
+  for (const auto part : parts) bytes += part.size();
+  try {
+    const std::lock_guard lock(sending_);
+    const Deadline deadline = after(patience_);
+    socket_.send(bytes_of(Head{magic, kind, 0, bytes}), deadline);
+    for (const auto part : parts) socket_.send(part, deadline);
+  } catch (const Error& error) {
+    lose(cat(other_, ": ", error.what(), "; see why its process ended"));
+    require_sound();
+  }
+}
+
+void RankLink::send(Kind kind, std::string_view text) { send(kind, {coppice::bytes_of(text)}); }
+
+RankLink::Message RankLink::receive(Kind kind) {
+  std::unique_lock lock(mutex_);
+  const auto has_come = [&] { return !messages_.empty() || !why_.empty() || ended_; };
+  if (!news_.wait_for(lock, patience_, has_come)) throw_late();
+  if (messages_.empty()) require_hope();
+  if (messages_.empty() || messages_.front().kind != kind) {
+    throw_failure(cat("tensor parallel: ", other_, " answers something else"));
+  }
+  Message message = std::move(messages_.front());
+  messages_.pop_front();
+  return message;
+}
+
+RankLink::Message RankLink::receive_any() {
+  std::unique_lock lock(mutex_);
+  news_.wait(lock, [&] { return !messages_.empty() || !why_.empty() || ended_; });
+  if (messages_.empty()) {
+    require_hope();
+    return {Kind::end, {}};
+  }
+  Message message = std::move(messages_.front());
+  messages_.pop_front();
+  return message;
+}
+
+void RankLink::receive_values(std::span<float> values) {
+  std::unique_lock lock(mutex_);
+  const auto has_come = [&] { return !values_.empty() || !why_.empty() || ended_; };
+  if (!news_.wait_for(lock, patience_, has_come)) throw_late();
+  require_hope();
+  if (values_.empty() || values_.front().bytes.size() != values.size_bytes()) {
+    throw_failure(cat("tensor parallel: ", other_, " runs another pass"));
+  }
+  std::memcpy(values.data(), values_.front().bytes.data(), values.size_bytes());
+  values_.pop_front();
+}
+
+void RankLink::abort(const std::string& why) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!why_.empty() || ended_) return;
+      why_ = with_subject(why);
+      news_.notify_all();
+    }
+    const std::unique_lock lock(sending_, last_words);
+    if (!lock.owns_lock()) return socket_.shut_down();  // ends what holds up the sender
+    send(socket_, Kind::failed, why, after(last_words));
+  } catch (...) {
+    // The other side finds out by the end of the connection, or by its patience.
+  }
+}
+
+void RankLink::on_failure(std::function<void(const std::string& why)> hear) {
+  const std::lock_guard hearing(hearing_);
+  hear_ = std::move(hear);
+  const std::string why = [&] {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }();
+  if (!why.empty() && hear_) std::exchange(hear_, {})(why);
+}
+
+void RankLink::read_messages() {
+  try {
+    while (true) {
+      const Head head = receive_head(socket_, no_deadline);
+      Message message{head.kind, std::vector<std::byte>(head.bytes)};
+      socket_.receive(message.bytes, no_deadline);
+      if (head.kind == Kind::failed) return lose(std::string(text_of(message.bytes)));
+      const std::lock_guard lock(mutex_);
+      if (head.kind == Kind::end) {
+        ended_ = true;
+        news_.notify_all();
+        return;
+      }
+      (head.kind == Kind::values ? values_ : messages_).push_back(std::move(message));
+      news_.notify_all();
+    }
+  } catch (const std::exception& error) {
+    lose(cat(other_, ": ", error.what(), "; see why its process ended"));
+  }
+}
+
+void RankLink::lose(const std::string& why) {
+  std::string first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_.empty()) why_ = with_subject(why);
+    first = why_;
+    news_.notify_all();
+  }
+  const std::lock_guard hearing(hearing_);
+  if (hear_) std::exchange(hear_, {})(first);
+}
+
+void RankLink::throw_late() const {
+  throw_failure(cat("tensor parallel: nothing came from ", other_, " for ",
+                    std::chrono::duration<double>(patience_).count(),
+                    " s; see what holds it up, and start again"));
+}
+
+void RankLink::require_sound() {
+  const std::lock_guard lock(mutex_);
+  require_hope();
+}
+
+void RankLink::require_hope() const {
+  if (!why_.empty()) throw_failure(why_);
+}
+
+}  // namespace coppice

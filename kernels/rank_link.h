@@ -1,0 +1,105 @@
+// A connection between two processes that have ranks of one model.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/tcp.h"
+
+namespace coppice {
+
+/// Sends messages, in order, and takes in the other process's on a thread of its own, so that the
+/// other's end is noticed while this process waits for a GPU.
+///
+/// The two processes trust each other once they have met (models/remote_ranks.h). Numbers are sent
+/// as they lie in memory: both are little-endian.
+class RankLink {
+ public:
+  enum class Kind : std::uint32_t {
+    hello,    ///< of a process that wants to join
+    welcome,  ///< what it is to run on
+    ready,    ///< what memory it has
+    load,     ///< what of the model it is to load
+    loaded,   ///< it has
+    pool,     ///< KV memory that it is to take
+    pooled,   ///< it has
+    pass,     ///< inputs of a pass that it is to run
+    values,   ///< numbers of a sum over ranks
+    failed,   ///< the sender gives up, and why
+    end,      ///< the sender needs the other no more
+  };
+  struct Message {
+    Kind kind;
+    std::vector<std::byte> bytes;
+  };
+
+  /// Longest hello, the one message that a stranger may send.
+  static constexpr std::uint64_t most_hello_bytes = 4096;
+  static void send(TcpSocket& socket, Kind kind, std::string_view text, Deadline deadline);
+  /// A hello, from whoever has connected. Throws Error(failure) for anything else.
+  static std::string receive_hello(TcpSocket& socket, Deadline deadline);
+
+  /// `other` names the peer in messages, as in "rank 1 of 2". Nothing waits longer for it than
+  /// `patience`.
+  RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience);
+  ~RankLink();
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
+
+  /// Throws Error(failure) once either side has given up, here and below. From any thread.
+  void send(Kind kind, std::initializer_list<std::span<const std::byte>> parts);
+  void send(Kind kind, std::string_view text);
+  /// The next message but values: one of this kind, or, without limit of time, any.
+  Message receive(Kind kind);
+  Message receive_any();
+  /// The next values, which must be as many.
+  void receive_values(std::span<float> values);
+
+  /// Gives up, and tells the other side. From any thread.
+  void abort(const std::string& why) noexcept;
+  /// Calls `hear(why)` once, from any thread, if the other side gives up or is lost; at once if it
+  /// has. Replaces a former hear(), which is called no more once this returns. hear() may not call
+  /// on_failure().
+  void on_failure(std::function<void(const std::string& why)> hear);
+  /// Throws Error(failure) if a side has given up. From any thread.
+  void require_sound();
+
+  const std::string& other() const { return other_; }
+  std::chrono::milliseconds patience() const { return patience_; }
+
+ private:
+  void read_messages();
+  void lose(const std::string& why);
+  [[noreturn]] void throw_late() const;
+  void require_hope() const;
+
+  TcpSocket socket_;
+  const std::string other_;
+  const std::chrono::milliseconds patience_;
+  std::timed_mutex sending_;
+  std::mutex mutex_;  ///< of what follows
+  std::condition_variable news_;
+  std::deque<Message> messages_, values_;
+  std::string why_;     ///< a side gave up; empty: none did
+  bool ended_ = false;  ///< the other side needs this one no more
+  std::mutex hearing_;  ///< of hear_; taken before mutex_
+  std::function<void(const std::string&)> hear_;
+  std::thread reader_;
+};
+
+/// Text and bytes of messages.
+std::span<const std::byte> bytes_of(std::string_view text);
+std::string_view text_of(std::span<const std::byte> bytes);
+
+}  // namespace coppice

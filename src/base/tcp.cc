@@ -1,0 +1,196 @@
+#include "base/tcp.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Silence after which the system asks a peer whether it is there, and between and how often.
+constexpr int idle_seconds = 10, interval_seconds = 5, probes = 3;
+
+std::string reason() { return std::strerror(errno); }
+
+// Waits for events of a descriptor; false once the time is over.
+bool wait_for(int descriptor, short events, Deadline deadline) {
+  while (true) {
+    int milliseconds = -1;
+    if (deadline != no_deadline) {
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      if (left <= 0) return false;
+      milliseconds = static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
+    }
+    pollfd asked{descriptor, events, 0};
+    const int ready = poll(&asked, 1, milliseconds);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) throw_failure(cat("waiting for a connection: ", reason()));
+  }
+}
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses resolved(const TcpAddress& address, int flags) {
+  addrinfo wanted{};
+  wanted.ai_family = AF_UNSPEC;
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string port = std::to_string(address.port);
+  const int status = getaddrinfo(address.host.c_str(), port.c_str(), &wanted, &list);
+  if (status != 0) throw_failure(cat(quote(address.host), ": ", gai_strerror(status)));
+  return {list, freeaddrinfo};
+}
+
+void set(int descriptor, int level, int option, int value) {
+  static_cast<void>(setsockopt(descriptor, level, option, &value, sizeof(value)));
+}
+
+}  // namespace
+
+bool TcpAddress::is_loopback() const {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+TcpAddress tcp_address(const std::string& option, const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  TcpAddress address;
+  if (colon != text.npos) {
+    address.host = text.substr(0, colon);
+    const char* const end = text.data() + text.size();
+    const auto [read, error] = std::from_chars(text.data() + colon + 1, end, address.port);
+    if (address.host.starts_with('[') && address.host.ends_with(']')) {
+      address.host = address.host.substr(1, address.host.size() - 2);
+    } else if (address.host.find(':') != text.npos) {
+      address.host.clear();
+    }
+    if (error == std::errc() && read == end && !address.host.empty()) return address;
+  }
+  throw_usage(cat(option, " ", quote(text), ": use HOST:PORT, such as 127.0.0.1:7300"));
+}
+
+TcpSocket::TcpSocket(int descriptor) : descriptor_(descriptor) {
+  set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, idle_seconds);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, interval_seconds);
+  set(descriptor, IPPROTO_TCP, TCP_KEEPCNT, probes);
+}
+
+TcpSocket::~TcpSocket() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline) {
+  const Addresses addresses = resolved(address, 0);
+  while (true) {
+    for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+      const int descriptor =
+          socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
+      if (descriptor < 0) continue;
+      TcpSocket made(descriptor);
+      if (::connect(descriptor, at->ai_addr, at->ai_addrlen) == 0) return made;
+      if (errno != EINPROGRESS) continue;
+      int failure = 0;
+      socklen_t size = sizeof(failure);
+      if (wait_for(descriptor, POLLOUT, deadline) &&
+          getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0) {
+        return made;
+      }
+    }
+    constexpr auto pause = std::chrono::milliseconds(100);
+    if (Clock::now() + pause >= deadline) {
+      throw_failure(cat("nobody listens at ", address.host, ":", address.port));
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void TcpSocket::send(std::span<const std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent =
+        ::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {
+      throw_failure(cat("the connection is lost: ", reason()));
+    } else if (!wait_for(descriptor_, POLLOUT, deadline)) {
+      throw_failure("it takes nothing any more");
+    }
+  }
+}
+
+void TcpSocket::receive(std::span<std::byte> bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t read = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (read > 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(read));
+    } else if (read == 0) {
+      throw_failure("the connection was closed");
+    } else if (errno != EAGAIN && errno != EINTR) {
+      throw_failure(cat("the connection is lost: ", reason()));
+    } else if (!wait_for(descriptor_, POLLIN, deadline)) {
+      throw_failure("it sends nothing");
+    }
+  }
+}
+
+void TcpSocket::shut_down() noexcept { static_cast<void>(shutdown(descriptor_, SHUT_RDWR)); }
+
+TcpListener::TcpListener(const TcpAddress& address) {
+  const Addresses addresses = resolved(address, AI_PASSIVE);
+  std::string why = "it has no address";
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const int descriptor =
+        socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
+    if (descriptor < 0) continue;
+    set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (bind(descriptor, at->ai_addr, at->ai_addrlen) == 0 && listen(descriptor, 64) == 0) {
+      descriptor_ = descriptor;
+      return;
+    }
+    why = reason();
+    close(descriptor);
+  }
+  throw_failure(cat(address.host, ":", address.port, ": cannot listen there (", why,
+                    "); use an address of this machine and a free port"));
+}
+
+TcpListener::~TcpListener() { close(descriptor_); }
+
+std::uint16_t TcpListener::port() const {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+}
+
+std::optional<TcpSocket> TcpListener::accept(Deadline deadline) {
+  while (wait_for(descriptor_, POLLIN, deadline)) {
+    const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (descriptor >= 0) return TcpSocket(descriptor);
+    // One that left again is no reason to end.
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+      throw_failure(cat("taking a connection: ", reason()));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace coppice

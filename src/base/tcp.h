@@ -1,0 +1,70 @@
+// TCP connections with time limits.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace coppice {
+
+/// Where a listener waits or a peer is: a name or number of a host, and a port.
+struct TcpAddress {
+  std::string host;
+  std::uint16_t port = 0;
+
+  bool is_loopback() const;
+};
+
+/// "HOST:PORT" or "[HOST]:PORT". Throws Error(usage) that names `option`.
+TcpAddress tcp_address(const std::string& option, const std::string& text);
+
+using Deadline = std::chrono::steady_clock::time_point;
+inline constexpr Deadline no_deadline = Deadline::max();
+
+/// Move-only owner of a connection. One thread may receive while another one sends.
+class TcpSocket {
+ public:
+  explicit TcpSocket(int descriptor);
+  TcpSocket(TcpSocket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  TcpSocket(const TcpSocket&) = delete;
+  TcpSocket& operator=(const TcpSocket&) = delete;
+  TcpSocket& operator=(TcpSocket&&) = delete;
+  ~TcpSocket();
+
+  /// Tries until somebody listens at the address. Throws Error(failure) once the time is over, or
+  /// if the host is unknown.
+  static TcpSocket connect(const TcpAddress& address, Deadline deadline);
+
+  /// Sends all. Throws Error(failure) if the connection is lost or the time is over, here and
+  /// below.
+  void send(std::span<const std::byte> bytes, Deadline deadline);
+  /// Fills `bytes`.
+  void receive(std::span<std::byte> bytes, Deadline deadline);
+  /// Ends what either thread waits for. From any thread.
+  void shut_down() noexcept;
+
+ private:
+  int descriptor_;
+};
+
+class TcpListener {
+ public:
+  /// Throws Error(failure) where it cannot listen there.
+  explicit TcpListener(const TcpAddress& address);
+  TcpListener(const TcpListener&) = delete;
+  TcpListener& operator=(const TcpListener&) = delete;
+  ~TcpListener();
+
+  std::uint16_t port() const;
+  /// nullopt: nobody came in time.
+  std::optional<TcpSocket> accept(Deadline deadline);
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace coppice

@@ -1,0 +1,94 @@
+#include "engine/rank_process.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/fingerprint.h"
+#include "base/memory_limit.h"
+#include "engine/loading.h"
+#include "kernels/cuda_module.h"
+#include "models/gguf/gguf_file.h"
+#include "models/graph_model.h"
+#include "models/model_folder.h"
+
+namespace coppice {
+namespace {
+
+/// Changes with the messages that ranks send each other.
+constexpr int protocol = 1;
+
+constexpr const char* address_option = "rank-address";
+
+RankClaims claims_of(const EngineOptions& options) {
+  return {cat(cuda_module_build(), ", ranks ", protocol), fingerprint_of_folder(options.target),
+          options.rank_key};
+}
+
+std::chrono::milliseconds checked_patience(const EngineOptions& options) {
+  if (!(options.rank_timeout >= 0.01 && options.rank_timeout <= 1e6)) {
+    throw_usage(cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
+  }
+  return rank_patience(options);
+}
+
+}  // namespace
+
+void check_rank_options(const EngineOptions& options) {
+  (void)checked_patience(options);
+  if (options.rank_address.empty()) {
+    if (!options.rank_key.empty()) {
+      throw_usage("rank-key: it is for ranks in other processes; give rank-address, too");
+    }
+    return;
+  }
+  const TcpAddress address = tcp_address(address_option, options.rank_address);
+  if (!address.is_loopback() && options.rank_key.empty()) {
+    throw_usage(cat(address_option, " ", quote(options.rank_address),
+                    ": other machines can reach it; give a rank-key, which the others are given, "
+                    "too"));
+  }
+  if (options.tensor_parallel < 2) {
+    throw_usage(cat(address_option,
+                    ": it waits for other processes' ranks; say how many share the target, this "
+                    "one included (tensor-parallel, at least 2)"));
+  }
+  if (options.draft_tensor_parallel > 1) {
+    throw_usage(cat(address_option, ": the draft is whole on rank 0; leave draft-tensor-parallel ",
+                    options.draft_tensor_parallel, " out"));
+  }
+  if (options.devices.size() > 1) {
+    throw_usage(cat("devices: ", options.devices.size(),
+                    " GPUs are listed, and with rank-address a process has one; list one"));
+  }
+}
+
+std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Device& device) {
+  if (options.rank_address.empty()) return nullptr;
+  TcpListener listener(tcp_address(address_option, options.rank_address));
+  return std::make_unique<RemoteRanks>(listener, options.tensor_parallel, claims_of(options),
+                                       RankDevice{device.name() == "cuda", device.compute_dtype(),
+                                                  device.integer_products(), device.kv_dtype()},
+                                       rank_patience(options));
+}
+
+void serve_rank(const EngineOptions& options) {
+  const TcpAddress address = tcp_address("connect", options.rank_address);
+  const std::chrono::milliseconds patience = checked_patience(options);
+  if (options.target.empty()) throw_usage("target: no model folder was given");
+  // The files that are fingerprinted are those that are loaded.
+  const auto held = held_gguf(options.target);
+  JoinedRank rank(address, claims_of(options), patience);
+  const std::unique_ptr<Device> device = make_rank_device(options, rank.device());
+  const DeviceScope scope(*device);
+  rank.serve({device->memory(), available_memory()}, *device,
+             [&](const ModelOptions& asked, Communicator& communicator) {
+               ModelOptions limits = asked;
+               if (!limits.stream_folder.empty()) limits.stream_folder = layers_folder();
+               const ModelFiles files(options.target, limits.rounding);
+               return load_joined(files, *device, limits, communicator, [&](double fraction) {
+                 if (options.progress) options.progress({"target", fraction});
+               });
+             });
+}
+
+}  // namespace coppice
