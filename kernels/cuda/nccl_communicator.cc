@@ -42,6 +42,7 @@ class Group {
   ~Group() {
     for (const PeerSum& peer : peers_) {
       (void)cudaFree(peer.inbox[peer.rank]);
+      (void)cudaFree(peer.lines[peer.rank]);
       (void)cudaFree(peer.arrived[peer.rank]);
       (void)cudaFree(peer.done);
     }
@@ -121,6 +122,7 @@ class Group {
         (void)cudaGetLastError();
       }
       take(PeerSum::inbox_values(ranks()), own.inbox[rank]);
+      take(PeerSum::inbox_lines(ranks()), own.lines[rank]);
       take(ranks() * PeerSum::blocks, own.arrived[rank]);
       take(PeerSum::blocks, own.done);
       check(cudaDeviceSynchronize(), "clearing memory");
@@ -128,6 +130,7 @@ class Group {
     for (PeerSum& own : peers_) {
       for (std::size_t rank = 0; rank < devices.size(); ++rank) {
         own.inbox[rank] = peers_[rank].inbox[rank];
+        own.lines[rank] = peers_[rank].lines[rank];
         own.arrived[rank] = peers_[rank].arrived[rank];
       }
     }

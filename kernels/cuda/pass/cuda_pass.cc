@@ -12,6 +12,7 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/window.h"
 
 namespace coppice::cuda {
@@ -305,6 +306,15 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
     }
     graph = &graphs_.add(key, {});
   }
+  if (graph->uses == 0 && records_at_once()) {
+    const Stopwatch timed(preparations_.seconds);
+    const std::shared_lock no_loading(code_loading(), std::try_to_lock);
+    if (no_loading) graph->executable = record(whole);
+    if (graph->executable != nullptr) {
+      ++preparations_.passes;
+      graph->uses = recorded_use;
+    }
+  }
   const std::int32_t use = graph->uses + 1;
   if (use <= recorded_use || (use == timed_use && graph->untimed)) {
     if (!prepare(*graph, whole)) return;  // and is met as often as before
@@ -314,6 +324,14 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
     check(cudaGraphLaunch(graph->executable.get(), stream_), "launching a recorded pass");
   }
   graph->uses = std::min(use, timed_use);
+}
+
+// Ranks that wait for each other do so at every sum of a pass that is queued launch by launch. Of
+// few rows such a pass has no library's products, and what else loads code at a first call (NCCL
+// connects) has been called by a pass before.
+bool CudaPass::records_at_once() {
+  const bool few = limits_.watched && shape_.rows <= most_streamed_rows;
+  return std::exchange(has_run_, has_run_ || shape_.logit_rows > 0) && few;
 }
 
 // Queues a pass launch by launch, and records it for later ones while the GPU computes it. The

@@ -89,6 +89,7 @@ class CudaPass : public Pass {
   void queue_inputs();
   void play(const PassVariant& variant, const std::function<void()>& whole);
   bool prepare(Graph& graph, const std::function<void()>& whole);
+  bool records_at_once();
   Executable record(const std::function<void()>& body);
 
   const PassLimits limits_;
@@ -113,6 +114,7 @@ class CudaPass : public Pass {
   PassView view_{};
   TailParts tail_parts_;
   bool in_parts_ = false;  ///< the tail is
+  bool has_run_ = false;   ///< a pass with logits has
   Event end_;              ///< of the last run(), if it is watched
   RangePlanner planner_;
   PassShape shape_;
