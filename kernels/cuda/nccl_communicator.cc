@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -20,8 +21,15 @@
 namespace coppice::cuda {
 namespace {
 
+/// Threads that abort connections.
+struct Aborting {
+  std::mutex mutex;
+  std::condition_variable ended;
+  int running = 0;
+};
+
 /// The connections of all ranks: if one rank gives up, none may wait for it.
-class Group {
+class Group : public std::enable_shared_from_this<Group> {
  public:
   explicit Group(std::span<const RankPlace> places)
       : ranks_(static_cast<int>(places.size())), comms_(places.size()) {
@@ -66,15 +74,17 @@ class Group {
   template <typename Queue>
   void with_comm(int rank, const Queue& queue) {
     const std::size_t here = place_of(rank);
-    const std::lock_guard lock(mutexes_[here]);
-    nccl::Comm* const comm = comms_[here];
-    if (comm == nullptr) {
+    const auto require_sound = [&] {
       const std::lock_guard reading(why_mutex_);
-      throw_failure(why_);
-    }
-    queue(comm);
+      if (!why_.empty()) throw_failure(why_);
+    };
+    require_sound();
+    const std::lock_guard lock(mutexes_[here]);
+    require_sound();
+    queue(comms_[here]);
   }
-  /// Ends operations that run on any of the GPUs.
+  /// Ends operations that run on any of the GPUs, and does not wait for it: NCCL's own end waits
+  /// until nothing has recorded its operations any more, and calls that hang hold the connections.
   void abort(const std::string& why) {
     {
       const std::lock_guard lock(why_mutex_);
@@ -83,10 +93,29 @@ class Group {
     }
     *given_up_.data() = 1;
     for (std::size_t here = 0; here < comms_.size(); ++here) {
-      const std::lock_guard lock(mutexes_[here]);
-      nccl::Comm* const comm = std::exchange(comms_[here], nullptr);
-      if (comm != nullptr) (void)nccl::library().comm_abort(comm);
+      {
+        const std::lock_guard lock(aborting_->mutex);
+        ++aborting_->running;
+      }
+      std::thread([group = shared_from_this(), here] {
+        nccl::Comm* comm = nullptr;
+        {
+          const std::lock_guard lock(group->mutexes_[here]);
+          comm = std::exchange(group->comms_[here], nullptr);
+        }
+        if (comm != nullptr) (void)nccl::library().comm_abort(comm);
+        const std::lock_guard lock(group->aborting_->mutex);
+        --group->aborting_->running;
+        group->aborting_->ended.notify_all();
+      }).detach();
     }
+  }
+  /// Waits a while for what aborts connections: once what recorded operations is gone, it ends
+  /// soon.
+  void wait_for_aborts() const {
+    std::unique_lock lock(aborting_->mutex);
+    aborting_->ended.wait_for(lock, std::chrono::seconds(2),
+                              [&] { return aborting_->running == 0; });
   }
 
  private:
@@ -140,12 +169,13 @@ class Group {
 
   const int first_ = 0;             ///< rank of this process
   const int ranks_;                 ///< of all processes
-  std::vector<nccl::Comm*> comms_;  ///< of this process's ranks; null: aborted
+  std::vector<nccl::Comm*> comms_;  ///< of this process's ranks; null: being aborted
   std::vector<std::mutex> mutexes_{comms_.size()};
   PinnedArray<std::uint32_t> given_up_{1, "sums over GPUs"};
   std::vector<PeerSum> peers_;  ///< by rank
+  const std::shared_ptr<Aborting> aborting_ = std::make_shared<Aborting>();
   std::mutex why_mutex_;
-  std::string why_;
+  std::string why_;  ///< not empty: it has given up
 };
 
 class NcclCommunicator final : public Communicator {
@@ -154,6 +184,8 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(std::shared_ptr<Group> group, int rank, cudaStream_t stream,
                    std::vector<RankLink*> links = {})
       : group_(std::move(group)), rank_(rank), stream_(stream), links_(std::move(links)) {}
+
+  ~NcclCommunicator() override { group_->wait_for_aborts(); }
 
   void sum(float* values, std::int64_t count) override {
     group_->with_comm(rank_, [&](nccl::Comm* comm) {
