@@ -457,7 +457,8 @@ TEST_F(CliRanks, TextsAreThoseOfOneProcess) {
 TEST_F(CliRanks, AProcessThatIsKilledEndsTheGeneration) {
   const Result r = lead(many_texts(), rank("rank.err") + once_written("kill -9 $rank"));
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.err.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
+  // Each line of the rest says so.
+  EXPECT_NE(r.out.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
       << r.err;
 }
 
@@ -466,7 +467,7 @@ TEST_F(CliRanks, AProcessThatHangsEndsTheGeneration) {
       lead(many_texts() + " --rank-timeout 3",
            rank("rank.err") + once_written("kill -STOP $rank; sleep 8; kill -CONT $rank"));
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.err.find("tensor parallel: nothing came from rank 1 of 2 for 3 s; see what holds it "
+  EXPECT_NE(r.out.find("tensor parallel: nothing came from rank 1 of 2 for 3 s; see what holds it "
                        "up, and start again"),
             std::string::npos)
       << r.err;
