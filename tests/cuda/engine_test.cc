@@ -169,7 +169,9 @@ TEST_F(CudaEngine, MemoryThatIsMissingIsNamed) {
 
 class StreamedTarget : public CudaEngine {
  protected:
-  StreamedTarget() {
+  void SetUp() override {
+    CudaEngine::SetUp();
+    if (IsSkipped()) return;
     TinyModel model;
     model.layers = 6;
     model.hidden_size = 512;
