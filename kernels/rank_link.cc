@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/rank_failure.h"
 
 namespace coppice {
 namespace {
@@ -34,13 +35,6 @@ Head receive_head(TcpSocket& socket, Deadline deadline) {
 
 /// Time for telling the other side why this one gives up.
 constexpr std::chrono::milliseconds last_words(1000);
-
-std::string with_subject(const std::string& why) {
-  constexpr std::string_view subject = "tensor parallel: ";
-  return why.starts_with(subject) ? why : cat(subject, why);
-}
-
-Deadline after(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 
 }  // namespace
 
@@ -82,7 +76,7 @@ void RankLink::send(Kind kind, std::initializer_list<std::span<const std::byte>>
   for (const auto part : parts) bytes += part.size();
   try {
     const std::lock_guard lock(sending_);
-    const Deadline deadline = after(patience_);
+    const Deadline deadline = deadline_in(patience_);
     socket_.send(bytes_of(Head{magic, kind, 0, bytes}), deadline);
     for (const auto part : parts) socket_.send(part, deadline);
   } catch (const Error& error) {
@@ -99,7 +93,7 @@ RankLink::Message RankLink::receive(Kind kind) {
   if (!news_.wait_for(lock, patience_, has_come)) throw_late();
   if (messages_.empty()) require_hope();
   if (messages_.empty() || messages_.front().kind != kind) {
-    throw_failure(cat("tensor parallel: ", other_, " answers something else"));
+    throw_failure(cat(rank_subject, other_, " answers something else"));
   }
   Message message = std::move(messages_.front());
   messages_.pop_front();
@@ -124,7 +118,7 @@ void RankLink::receive_values(std::span<float> values) {
   if (!news_.wait_for(lock, patience_, has_come)) throw_late();
   require_hope();
   if (values_.empty() || values_.front().bytes.size() != values.size_bytes()) {
-    throw_failure(cat("tensor parallel: ", other_, " runs another pass"));
+    throw_failure(cat(rank_subject, other_, " runs another pass"));
   }
   std::memcpy(values.data(), values_.front().bytes.data(), values.size_bytes());
   values_.pop_front();
@@ -135,12 +129,12 @@ void RankLink::abort(const std::string& why) noexcept {
     {
       const std::lock_guard lock(mutex_);
       if (!why_.empty() || ended_) return;
-      why_ = with_subject(why);
+      why_ = with_rank_subject(why);
       news_.notify_all();
     }
     const std::unique_lock lock(sending_, last_words);
     if (!lock.owns_lock()) return socket_.shut_down();  // ends what holds up the sender
-    send(socket_, Kind::failed, why, after(last_words));
+    send(socket_, Kind::failed, why, deadline_in(last_words));
   } catch (...) {
     // The other side finds out by the end of the connection, or by its patience.
   }
@@ -181,7 +175,7 @@ void RankLink::lose(const std::string& why) {
   std::string first;
   {
     const std::lock_guard lock(mutex_);
-    if (why_.empty()) why_ = with_subject(why);
+    if (why_.empty()) why_ = with_rank_subject(why);
     first = why_;
     news_.notify_all();
   }
@@ -190,8 +184,7 @@ void RankLink::lose(const std::string& why) {
 }
 
 void RankLink::throw_late() const {
-  throw_failure(cat("tensor parallel: nothing came from ", other_, " for ",
-                    std::chrono::duration<double>(patience_).count(),
+  throw_failure(cat(rank_subject, "nothing came from ", other_, " for ", seconds_of(patience_),
                     " s; see what holds it up, and start again"));
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/rank_meeting.h"
 
 #include "base/error.h"
+#include "kernels/rank_failure.h"
 
 namespace coppice {
 
@@ -17,7 +18,7 @@ void RankMeeting::meet(int rank) {
   all_here_.wait_for(lock, patience_, [&] { return meetings_ != meeting || !why_.empty(); });
   if (meetings_ != meeting) return;
   if (why_.empty()) {
-    give_up(cat("rank ", rank, " waited ", std::chrono::duration<double>(patience_).count(),
+    give_up(cat("rank ", rank, " waited ", seconds_of(patience_),
                 " s for the others; see what holds them up, and start again"));
   }
   require_hope();
@@ -38,7 +39,7 @@ void RankMeeting::give_up(const std::string& why) {
 }
 
 void RankMeeting::require_hope() const {
-  if (!why_.empty()) throw_failure(cat("tensor parallel: ", why_));
+  if (!why_.empty()) throw_failure(with_rank_subject(why_));
 }
 
 }  // namespace coppice

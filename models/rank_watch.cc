@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/rank_failure.h"
 
 namespace coppice {
 
@@ -24,8 +25,7 @@ RankWatch::~RankWatch() {
 }
 
 std::string RankWatch::line(std::chrono::milliseconds patience) {
-  return cat("tensor parallel: a pass did not end within ",
-             std::chrono::duration<double>(patience).count(),
+  return cat(rank_subject, "a pass did not end within ", seconds_of(patience),
              " s; see which rank hangs, or give passes more time (rank-timeout)");
 }
 

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/secret.h"
+#include "kernels/rank_failure.h"
 #include "models/graph_model.h"
 #include "models/rank_watch.h"
 
@@ -18,27 +20,13 @@ using Kind = RankLink::Kind;
 /// Time that a connection has for its hello.
 constexpr std::chrono::seconds hello_patience(2);
 
-Deadline after(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
-
-std::string name_of_rank(int rank, int ranks) { return cat("rank ", rank, " of ", ranks); }
-
-// Takes as long for any two texts of a length.
-bool is_same(const std::string& key, const std::string& other) {
-  if (key.size() != other.size()) return false;
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    difference = static_cast<unsigned char>(difference | (key[i] ^ other[i]));
-  }
-  return difference == 0;
-}
-
 // Calls read(json); what a message lacks is the sender's fault.
 template <typename Read>
 auto from_message(const RankLink::Message& message, const std::string& sender, const Read& read) {
   try {
     return read(Json::parse(text_of(message.bytes)));
   } catch (const Json::exception&) {
-    throw_failure(cat("tensor parallel: ", sender, " sent a message that cannot be read"));
+    throw_failure(cat(rank_subject, sender, " sent a message that cannot be read"));
   }
 }
 
@@ -105,13 +93,13 @@ class ElsewhereEpilogue final : public PassEpilogue {
 RemoteRanks::RemoteRanks(TcpListener& listener, int ranks, const RankClaims& claims,
                          const RankDevice& device, std::chrono::milliseconds patience)
     : patience_(patience) {
-  const Deadline deadline = after(patience);
+  const Deadline deadline = deadline_in(patience);
   while (this->ranks() < ranks) {
     std::optional<TcpSocket> socket = listener.accept(deadline);
     if (!socket) {
       const int here = this->ranks();
-      throw_failure(cat("tensor parallel: ", here, " of ", ranks, " ranks came within ",
-                        std::chrono::duration<double>(patience).count(), " s",
+      throw_failure(cat(rank_subject, here, " of ", ranks, " ranks came within ",
+                        seconds_of(patience), " s",
                         last_stranger_.empty()
                             ? ""
                             : cat(" (and a connection that was refused: ", last_stranger_, ")"),
@@ -128,7 +116,7 @@ RemoteRanks::RemoteRanks(TcpListener& listener, int ranks, const RankClaims& cla
 
 void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
                         const RankDevice& device) {
-  const Deadline deadline = after(hello_patience);
+  const Deadline deadline = deadline_in(hello_patience);
   std::string why;
   RankClaims of_other;
   try {
@@ -144,7 +132,7 @@ void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
     return;
   }
   const int rank = this->ranks();
-  const bool has_key = is_same(of_other.key, claims.key);
+  const bool has_key = is_secret(of_other.key, claims.key);
   if (!has_key) {
     why = "rank 0 has another key; give both the same one (rank-key)";
   } else if (of_other.build != claims.build) {
@@ -178,7 +166,7 @@ void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
     links_.push_back(
         std::make_unique<RankLink>(std::move(socket), name_of_rank(rank, ranks), patience_));
   } else if (has_key) {
-    throw_failure(cat("tensor parallel: ", why));
+    throw_failure(cat(rank_subject, why));
   } else {
     last_stranger_ = "its key is another one";
   }
@@ -245,7 +233,7 @@ void RemoteRanks::end() noexcept {
 JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
                        std::chrono::milliseconds patience) {
   const std::string rank_0 = cat("rank 0 at ", address.host, ":", address.port);
-  const Deadline deadline = after(patience);
+  const Deadline deadline = deadline_in(patience);
   try {
     TcpSocket socket = TcpSocket::connect(address, deadline);
     RankLink::send(
@@ -254,7 +242,7 @@ JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
         deadline);
     link_ = std::make_unique<RankLink>(std::move(socket), rank_0, patience);
   } catch (const Error& error) {
-    throw_failure(cat("tensor parallel: ", rank_0, ": ", error.what(),
+    throw_failure(cat(rank_subject, rank_0, ": ", error.what(),
                       "; start it with rank-address, and see that it can be reached"));
   }
   from_message(link_->receive(Kind::welcome), rank_0, [&](const Json& json) {
@@ -277,11 +265,7 @@ void JoinedRank::serve(const RankMemory& memory, Device& device, const Load& loa
                                  .dump());
     follow(device, load);
   } catch (const std::exception& error) {
-    constexpr std::string_view subject = "tensor parallel: ";
-    const std::string why = error.what();
-    link_->abort(why.starts_with(subject)
-                     ? why
-                     : cat(subject, name_of_rank(rank_, ranks_), " failed: ", why));
+    link_->abort(rank_failure(rank_, ranks_, error.what()));
     throw;
   }
 }

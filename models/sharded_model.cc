@@ -5,13 +5,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/rank_failure.h"
 
 namespace coppice {
-namespace {
-
-constexpr std::string_view subject = "tensor parallel: ";
-
-}  // namespace
 
 ShardedModel::ShardedModel(std::span<Device* const> devices,
                            std::vector<std::unique_ptr<Communicator>> communicators,
@@ -115,9 +111,7 @@ void ShardedModel::require_sound(const char* remedy) {
 void ShardedModel::fail(int rank, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return;  // others fail by the first one's failure
-  failure_ = why.starts_with(subject)
-                 ? why
-                 : cat(subject, "rank ", rank, " of ", ranks(), " failed: ", why);
+  failure_ = rank_failure(rank, ranks(), why);
   // All of this process are connected alike.
   communicators_.front()->abort(failure_);
 }

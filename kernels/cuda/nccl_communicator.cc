@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -16,17 +15,11 @@
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/peer_sum.h"
 #include "kernels/cuda/put_columns.h"
+#include "kernels/rank_failure.h"
 #include "kernels/rank_link.h"
 
 namespace coppice::cuda {
 namespace {
-
-/// Threads that abort connections.
-struct Aborting {
-  std::mutex mutex;
-  std::condition_variable ended;
-  int running = 0;
-};
 
 /// The connections of all ranks: if one rank gives up, none may wait for it.
 class Group : public std::enable_shared_from_this<Group> {
@@ -88,14 +81,13 @@ class Group : public std::enable_shared_from_this<Group> {
   void abort(const std::string& why) {
     {
       const std::lock_guard lock(why_mutex_);
-      constexpr std::string_view subject = "tensor parallel: ";
-      if (why_.empty()) why_ = why.starts_with(subject) ? why : cat(subject, why);
+      if (why_.empty()) why_ = with_rank_subject(why);
     }
     *given_up_.data() = 1;
     for (std::size_t here = 0; here < comms_.size(); ++here) {
       {
-        const std::lock_guard lock(aborting_->mutex);
-        ++aborting_->running;
+        const std::lock_guard lock(aborting_mutex_);
+        ++aborting_;
       }
       std::thread([group = shared_from_this(), here] {
         nccl::Comm* comm = nullptr;
@@ -104,18 +96,17 @@ class Group : public std::enable_shared_from_this<Group> {
           comm = std::exchange(group->comms_[here], nullptr);
         }
         if (comm != nullptr) (void)nccl::library().comm_abort(comm);
-        const std::lock_guard lock(group->aborting_->mutex);
-        --group->aborting_->running;
-        group->aborting_->ended.notify_all();
+        const std::lock_guard lock(group->aborting_mutex_);
+        --group->aborting_;
+        group->aborted_.notify_all();
       }).detach();
     }
   }
   /// Waits a while for what aborts connections: once what recorded operations is gone, it ends
   /// soon.
-  void wait_for_aborts() const {
-    std::unique_lock lock(aborting_->mutex);
-    aborting_->ended.wait_for(lock, std::chrono::seconds(2),
-                              [&] { return aborting_->running == 0; });
+  void wait_for_aborts() {
+    std::unique_lock lock(aborting_mutex_);
+    aborted_.wait_for(lock, std::chrono::seconds(2), [&] { return aborting_ == 0; });
   }
 
  private:
@@ -173,7 +164,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::mutex> mutexes_{comms_.size()};
   PinnedArray<std::uint32_t> given_up_{1, "sums over GPUs"};
   std::vector<PeerSum> peers_;  ///< by rank
-  const std::shared_ptr<Aborting> aborting_ = std::make_shared<Aborting>();
+  std::mutex aborting_mutex_;
+  std::condition_variable aborted_;
+  int aborting_ = 0;  ///< threads that abort connections, and hold this
   std::mutex why_mutex_;
   std::string why_;  ///< not empty: it has given up
 };
@@ -302,7 +295,7 @@ std::unique_ptr<Communicator> join_nccl_group(const RankGroup& group, cudaStream
     for (RankLink* const link : group.links) link->require_sound();
     if (std::chrono::steady_clock::now() < end) continue;
     throw_failure(cat("NCCL: the GPUs of ", group.ranks, " processes were not connected within ",
-                      std::chrono::duration<double>(patience).count(),
+                      seconds_of(patience),
                       " s; see that their hosts reach each other (NCCL_SOCKET_IFNAME)"));
   }
   nccl::check(joining->result, "connecting the processes' GPUs");

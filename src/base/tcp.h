@@ -24,6 +24,9 @@ TcpAddress tcp_address(const std::string& option, const std::string& text);
 
 using Deadline = std::chrono::steady_clock::time_point;
 inline constexpr Deadline no_deadline = Deadline::max();
+inline Deadline deadline_in(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + time;
+}
 
 /// Move-only owner of a connection. One thread may receive while another one sends.
 class TcpSocket {

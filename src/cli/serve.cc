@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/tcp.h"
 #include "cli/acceptance_vector.h"
 #include "cli/batch.h"
 #include "cli/command.h"
@@ -73,10 +74,6 @@ std::string model_name(const po::variables_map& values, const EngineOptions& eng
   std::filesystem::path path = std::filesystem::absolute(engine.target).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
   return path.extension() == ".gguf" ? path.stem().string() : path.filename().string();
-}
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 /// Lets the process have as many connections as the system allows it.
@@ -151,7 +148,7 @@ int serve(const std::vector<std::string>& arguments) {
   options.keys = keys_in("api-key", text_in(values, "api-key"));
   options.max_queue = count_in(values, "max-queue", 0, most_waiting);
   options.allow_origin = text_in(values, "allow-origin");
-  if (is_loopback(host) && options.keys.empty()) options.local_host = host;
+  if (TcpAddress{host, port}.is_loopback() && options.keys.empty()) options.local_host = host;
   const LogLevel level = log_level(text_in(values, "log"));
 
   EngineOptions engine_request = engine_options(values, request.speculation);

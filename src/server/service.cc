@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hex.h"
+#include "base/secret.h"
 #include "server/api/answers.h"
 #include "server/api/api_error.h"
 #include "server/api/chat.h"
@@ -27,16 +28,6 @@ namespace asio = boost::asio;
 
 constexpr std::size_t parsing_threads = 4;
 constexpr std::string_view models_path = "/v1/models/", messages_path = "/v1/messages";
-
-/// Takes as long for every key of a length.
-bool equal(std::string_view given, std::string_view key) {
-  volatile unsigned char differs = given.size() == key.size() ? 0 : 1;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    const char of_key = key.empty() ? '\0' : key[i % key.size()];
-    differs = static_cast<unsigned char>(differs | (given[i] ^ of_key));
-  }
-  return differs == 0;
-}
 
 /// The name in a Host header, or in an origin, without the port.
 std::string_view host_name(std::string_view host) {
@@ -211,7 +202,7 @@ bool Service::knows_key(const HttpRequest& request) const {
                                  [](char a, char b) { return a == (b | 0x20) || a == b; });
   if (bearer) given = authorization.substr(scheme.size());
   bool known = false;
-  for (const std::string& key : options_.keys) known = equal(given, key) || known;
+  for (const std::string& key : options_.keys) known = is_secret(given, key) || known;
   return known;
 }
 
