@@ -16,6 +16,9 @@ struct SizingConstants {
   /// About the slope of that overhead.
   static constexpr double node_seconds = 2e-6;
 
+  /// Rows up to which passes of a split target are run at load, and of those with a long prefix.
+  static constexpr std::int32_t most_warmed_rows = 256, most_warmed_far_rows = 32;
+
   // What is learned.
 
   /// Discount, per speculative step, of the tokens and seconds whose ratio is the present rate, and

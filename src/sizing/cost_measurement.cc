@@ -66,6 +66,7 @@ class ProbePasses {
   }
 
   std::int32_t most_rows() const { return most_rows_; }
+  bool is_split() const { return model_.ranks() > 1; }
   bool is_streamed() const { return model_.streamed_bytes() > 0; }
   std::int32_t near() const { return 1; }
   std::int32_t far() const { return far_; }
@@ -75,11 +76,25 @@ class ProbePasses {
   /// Runs a draft's usual passes until a device that records passes has recorded them: those that
   /// begin a step's drafting, a few tokens of which the last has logits, and those of few nodes. A
   /// first request would else wait for as many recordings as it has passes.
-  void warm_up() {
+  void warm_up_as_draft() {
     for (std::int32_t rows = 1; rows <= std::min(16, most_rows_); rows *= 2) {
       for (int time = 0; time < 2; ++time) {
         pass(rows, 1, 1);
         if (rows > 1) pass(rows, 1, rows);
+      }
+    }
+  }
+
+  /// Runs passes of all the row counts that a device runs trees at, until they are recorded. Ranks
+  /// that meet a row count wait for each other at every sum, up to 30 ms on two GPUs.
+  void warm_up_as_target() {
+    const std::int32_t most = std::min(C::most_warmed_rows, most_rows_);
+    for (std::int32_t rows = 1; rows <= most; ++rows) {
+      rows = std::min(model_.device().padded_rows(rows), most);
+      for (int time = 0; time < 2; ++time) {
+        pass(rows, near(), rows);
+        // A kernel of its own attends to many tokens.
+        if (rows <= C::most_warmed_far_rows) pass(rows, far(), rows);
       }
     }
   }
@@ -276,6 +291,12 @@ struct Probes {
                most_rows, stop),
         draft(*draft_model.model, *draft_model.pool,
               sampler ? make_draw_probe(*sampler, most_rows) : nullptr, most_rows, stop) {}
+  /// Only devices that sample record passes, and not those of streamed layers.
+  void warm_up(bool samples) {
+    if (!samples) return;
+    draft.warm_up_as_draft();
+    if (target.is_split() && !target.is_streamed()) target.warm_up_as_target();
+  }
   ProbePasses target, draft;
 };
 
@@ -303,7 +324,7 @@ std::optional<CostTable> measure_costs(const LoadedModel& target, const LoadedMo
                                        double budget_seconds, const std::stop_token& stop) try {
   const bool all = can_measure_all(target, draft, rows);
   Probes probes(target, draft, sampler, rows.pass, stop);
-  if (sampler != nullptr) probes.draft.warm_up();
+  probes.warm_up(sampler != nullptr);
   // Large models load for many seconds: half a second more for costs that reach far enough.
   probes.target.seconds(1, probes.target.near());
   const double pass = probes.target.seconds(1, probes.target.near());
@@ -344,7 +365,7 @@ TableCheck check_table(const CostTable& table, const LoadedModel& target, const 
                        DeviceSampler* sampler, const MeasuredRows& rows,
                        const std::stop_token& stop) try {
   Probes probes(target, draft, sampler, rows.pass, stop);
-  if (sampler != nullptr) probes.draft.warm_up();
+  probes.warm_up(sampler != nullptr);
   std::int32_t several = 1;  // a number of rows that was timed
   for (const auto& point : table.target.points()) {
     if (point.rows <= std::min(8, probes.target.most_rows())) several = point.rows;
