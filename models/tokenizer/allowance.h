@@ -17,9 +17,14 @@ class Allowance {
   void write(std::size_t bytes);
   /// A regular expression stepped back so often; false if that is too often.
   bool step(std::size_t steps);
+  /// A regular expression looked at so many bytes; false if that is too many.
+  bool look(std::size_t bytes) { return step(steps_per_look * bytes); }
   std::size_t steps_left() const { return steps_; }
 
  private:
+  /// A look is reported by a call, which takes longer than a step back.
+  static constexpr std::size_t steps_per_look = 4;
+
   const std::string& file_;
   std::size_t given_, bytes_, steps_;
 };

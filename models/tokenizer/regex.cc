@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
+#include "models/tokenizer/counted_pattern.h"
 
 namespace coppice::tokenization {
 namespace {
@@ -25,8 +26,10 @@ std::string reason_of(int code, OnigErrorInfo* info = nullptr) {
 struct Regex::Compiled {
   regex_t* regex = nullptr;
   std::string where = "a built-in pattern";
-  ~Compiled() {
+  ~Compiled() { release(); }
+  void release() {
     if (regex != nullptr) onig_free(regex);
+    regex = nullptr;
   }
 };
 
@@ -49,20 +52,41 @@ void Regex::compile(std::string_view pattern, const JsonPlace* place) {
                         " are allowed; fetch the file again"));
     }
   }
+  read(pattern);  // whatever is wrong is said of the pattern as it was written
+  read(counted_pattern(pattern, compiled_->where));
+}
+
+void Regex::read(std::string_view pattern) {
+  compiled_->release();
   OnigErrorInfo info{};
   const int code =
       onig_new(&compiled_->regex, bytes(pattern.data()), bytes(pattern.data() + pattern.size()),
                ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
   if (code == ONIG_NORMAL) return;
-  if (code == ONIGERR_MEMORY) throw std::bad_alloc();
   compiled_->regex = nullptr;
+  if (code == ONIGERR_MEMORY) throw std::bad_alloc();
   throw_failure(cat(compiled_->where, ": not a regular expression: ", reason_of(code, &info),
                     "; fetch the file again"));
 }
 
 struct Regex::Matches::State {
+  explicit State(Allowance& given) : allowance(given) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  Allowance& allowance;
+  const OnigUChar* seen = nullptr;  ///< where the search was when it was last asked
   OnigRegion* region = onig_region_new();
   OnigMatchParam* limits = onig_new_match_param();
+
+  /// The callout of counted patterns: pays for what a search looked at since the last one.
+  static int look(OnigCalloutArgs* search, void* of) {
+    State& state = *static_cast<State*>(of);
+    const OnigUChar* const now = onig_get_current_by_callout_args(search);
+    const std::size_t passed = now > state.seen ? static_cast<std::size_t>(now - state.seen) : 0;
+    state.seen = now;
+    return state.allowance.look(1 + passed) ? ONIG_CALLOUT_SUCCESS
+                                            : ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+  }
   ~State() {
     if (region != nullptr) onig_region_free(region, 1);
     if (limits != nullptr) onig_free_match_param(limits);
@@ -70,13 +94,15 @@ struct Regex::Matches::State {
 };
 
 Regex::Matches::Matches(const Regex& regex, std::string_view text, Allowance& allowance)
-    : regex_(regex), allowance_(allowance), state_(std::make_unique<State>()) {
+    : regex_(regex), allowance_(allowance), state_(std::make_unique<State>(allowance)) {
   if (state_->region == nullptr || state_->limits == nullptr) throw std::bad_alloc();
   // A greedy run keeps a few places for each of its characters.
   const std::size_t stack = (std::size_t{1} << 16) + 8 * text.size();
   onig_initialize_match_param(state_->limits);
   onig_set_match_stack_limit_size_of_match_param(
       state_->limits, static_cast<unsigned int>(std::min<std::size_t>(stack, 1u << 31)));
+  onig_set_callout_user_data_of_match_param(state_->limits, state_.get());
+  onig_set_progress_callout_of_match_param(state_->limits, &State::look);
   restart(text);
 }
 
@@ -96,6 +122,7 @@ int Regex::Matches::search() {
     onig_set_retry_limit_in_match_of_match_param(state_->limits, limit_);
     onig_set_retry_limit_in_search_of_match_param(state_->limits, limit_);
     onig_region_clear(state_->region);
+    state_->seen = text + from_;
     const int found = onig_search_with_param(regex_.compiled_->regex, text, text + text_.size(),
                                              text + from_, text + text_.size(), state_->region,
                                              ONIG_OPTION_NONE, state_->limits);

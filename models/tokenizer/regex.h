@@ -13,7 +13,8 @@ namespace coppice::tokenization {
 
 class Regex {
  public:
-  /// `place` is what messages name. Throws Error(failure) if the pattern is wrong or too long.
+  /// `place` is what messages name. Throws Error(failure) if the pattern is wrong, too long, or has
+  /// what cannot be counted (counted_pattern.h).
   Regex(std::string_view pattern, const JsonPlace& place);
   /// A pattern of coppice's own.
   explicit Regex(std::string_view pattern);
@@ -25,8 +26,8 @@ class Regex {
   static constexpr std::size_t longest_pattern = 4096;
 
   /// The matches in one text, first to last, without overlap. An empty match does not follow
-  /// another match immediately. Steps back come out of the allowance: beyond, next() throws
-  /// Error(failure).
+  /// another match immediately. Steps back and what is looked at come out of the allowance: beyond,
+  /// next() throws Error(failure).
   class Matches {
    public:
     Matches(const Regex& regex, std::string_view text, Allowance& allowance);
@@ -53,6 +54,7 @@ class Regex {
 
  private:
   void compile(std::string_view pattern, const JsonPlace* place);
+  void read(std::string_view pattern);
   struct Compiled;
   std::unique_ptr<Compiled> compiled_;
 };
