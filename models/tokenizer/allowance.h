@@ -23,7 +23,7 @@ class Allowance {
 
  private:
   /// A look is reported by a call, which takes longer than a step back.
-  static constexpr std::size_t steps_per_look = 4;
+  static constexpr std::size_t steps_per_look = 2;
 
   const std::string& file_;
   std::size_t given_, bytes_, steps_;

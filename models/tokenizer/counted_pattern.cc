@@ -47,9 +47,9 @@ struct Item {
     const std::size_t bytes = interval_bytes(repeat);
     if (bytes == 0 || bytes != repeat.size()) return true;
     const std::size_t comma = repeat.find(',');
-    const std::string_view most =
-        comma == repeat.npos ? repeat.substr(1, bytes - 2)
-                             : repeat.substr(comma + 1, bytes - comma - 2);
+    const std::string_view most = comma == repeat.npos
+                                      ? repeat.substr(1, bytes - 2)
+                                      : repeat.substr(comma + 1, bytes - comma - 2);
     return most.size() != 1 || static_cast<std::size_t>(most[0] - '0') > most_repeats;
   }
 };
@@ -89,8 +89,8 @@ class Rewriter {
     std::string out;
     for (std::size_t i = 0; i < branch.size(); ++i) {
       const Item& one = branch[i];
-      const bool counted = place.top ? one.is_loop() && i < kept_from
-                                     : !one.repeat.empty() && !one.is_optional();
+      const bool counted =
+          place.top ? one.is_loop() && i < kept_from : !one.repeat.empty() && !one.is_optional();
       if (counted) {
         out += cat("(?:", one.atom, callout, ")", one.repeat);
       } else {
@@ -186,8 +186,24 @@ class Rewriter {
     const char kind = rest_[1];
     const bool braced = rest_.size() > 2 && rest_[2] == '{';
     switch (kind) {
-      case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
-      case 'k': case 'g': case 'R': case 'X': case 'y': case 'Y': case 'c': case 'C': case 'M':
+      case '1':
+      case '2':
+      case '3':
+      case '4':
+      case '5':
+      case '6':
+      case '7':
+      case '8':
+      case '9':
+      case 'k':
+      case 'g':
+      case 'R':
+      case 'X':
+      case 'y':
+      case 'Y':
+      case 'c':
+      case 'C':
+      case 'M':
         refuse(rest_.substr(0, 2));
       case '0':
         return run(2, 2, is_octal);
@@ -197,8 +213,8 @@ class Rewriter {
       case 'P': {
         if (braced) {
           const std::size_t bytes = to('}');
-          if (kind != 'p' && kind != 'P' && rest_.substr(0, bytes).find_first_of(" \n") !=
-                                                std::string_view::npos) {
+          if (kind != 'p' && kind != 'P' &&
+              rest_.substr(0, bytes).find_first_of(" \n") != std::string_view::npos) {
             refuse("several characters in one escape");
           }
           return bytes;

@@ -82,10 +82,9 @@ struct Regex::Matches::State {
   static int look(OnigCalloutArgs* search, void* of) {
     State& state = *static_cast<State*>(of);
     const OnigUChar* const now = onig_get_current_by_callout_args(search);
-    const std::size_t passed = now > state.seen ? static_cast<std::size_t>(now - state.seen) : 0;
+    const std::size_t passed = now > state.seen ? static_cast<std::size_t>(now - state.seen) : 1;
     state.seen = now;
-    return state.allowance.look(1 + passed) ? ONIG_CALLOUT_SUCCESS
-                                            : ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+    return state.allowance.look(passed) ? ONIG_CALLOUT_SUCCESS : ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
   }
   ~State() {
     if (region != nullptr) onig_region_free(region, 1);

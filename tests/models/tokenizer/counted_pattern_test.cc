@@ -28,8 +28,8 @@ using tokenization::counted_pattern;
 using tokenization::Regex;
 using Spans = std::vector<std::pair<int, int>>;
 
-/// Every match of a pattern that begins in the text, whether they overlap or not, as Oniguruma finds
-/// them; nothing if it refuses the pattern.
+/// Every match of a pattern that begins in the text, whether they overlap or not, as Oniguruma
+/// finds them; nothing if it refuses the pattern.
 std::optional<Spans> found_by_oniguruma(const std::string& pattern, const std::string& text) {
   const auto* const begin = reinterpret_cast<const OnigUChar*>(pattern.data());
   const auto* const data = reinterpret_cast<const OnigUChar*>(text.data());
@@ -78,21 +78,26 @@ class PatternWriter {
 
  private:
   std::string item(int depth, bool behind) {
-    static const char* const repeats[] = {"*",  "+",  "?",     "*?",    "+?",  "??",   "*+",   "++",
-                                          "?+", "{2}", "{1,3}", "{0,2}", "{1,}", "{,2}", "{2}?",
-                                          "{6}", "{1,3}+", "{0,9}?", "?*", "{x", "{,}", "{"};
+    static const char* const repeats[] = {
+        "*",     "+",    "?",    "*?",   "+?",  "??",     "*+",     "++", "?+", "{2}", "{1,3}",
+        "{0,2}", "{1,}", "{,2}", "{2}?", "{6}", "{1,3}+", "{0,9}?", "?*", "{x", "{,}", "{"};
     std::string out = atom(depth, behind);
     if (below(2) == 0) out += behind ? "?" : repeats[below(22)];
     return out;
   }
   std::string atom(int depth, bool behind) {
     static const char* const plain[] = {
-        "a", "b", "x", " ", ".", "\u00e9", "\\s", "\\S", "\\d", "\\w", "\\p{L}", "\\p{^N}", "\\P{Lu}",
-        "\\x61", "\\x{e9}", "\\u0061", "\\o{141}", "\\0141", "\\b", "\\B", "^", "$", "\\z", "\\A", "\\O",
-        "\\h", "\\K", "\\n", "]", "}", "\\(", "\\[", "\\\\", "(?i)", "[ab]", "[^a]", "[]a]", "[^]a]",
-        "[a[bx]]", "[a-x&&[^b]]", "[[:alpha:]]", "[[:^digit:]_]", "[\\]a]", "[\\[\\p{L}]", "[\\p{N}a-b]",
-        "[[]a]b]", "[(|)]", "[{*+]", "[\\x{61}\\s]"};
-    static const char* const groups[] = {"(?:", "(", "(?=", "(?!", "(?>", "(?i:", "(?i-m:", "(?<n>"};
+        "a",           "b",           "x",           " ",           ".",           "\u00e9",
+        "\\s",         "\\S",         "\\d",         "\\w",         "\\p{L}",      "\\p{^N}",
+        "\\P{Lu}",     "\\x61",       "\\x{e9}",     "\\u0061",     "\\o{141}",    "\\0141",
+        "\\b",         "\\B",         "^",           "$",           "\\z",         "\\A",
+        "\\O",         "\\h",         "\\K",         "\\n",         "]",           "}",
+        "\\(",         "\\[",         "\\\\",        "(?i)",        "[ab]",        "[^a]",
+        "[]a]",        "[^]a]",       "[a[bx]]",     "[a-x&&[^b]]", "[[:alpha:]]", "[[:^digit:]_]",
+        "[\\]a]",      "[\\[\\p{L}]", "[\\p{N}a-b]", "[[]a]b]",     "[(|)]",       "[{*+]",
+        "[\\x{61}\\s]"};
+    static const char* const groups[] = {"(?:", "(",    "(?=",    "(?!",
+                                         "(?>", "(?i:", "(?i-m:", "(?<n>"};
     if (depth == 0 || below(3) != 0) return plain[below(49)];
     const std::size_t kind = below(10);
     if (kind < 8) return groups[kind] + pattern(depth - 1, behind) + ")";

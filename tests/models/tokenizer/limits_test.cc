@@ -91,6 +91,69 @@ TEST(TokenizerLimits, StepsBackAreCountedForAWholeText) {
             std::string::npos);
 }
 
+// What a search looks at without a step back: the library does not count it.
+TEST(TokenizerLimits, PatternsThatLookFarEndInALine) {
+  const std::string text(20'000, 'a');
+  for (const char* pattern :
+       {"[^x]*x|.", "(?=[^x]*).", ".*+x|.", "a*+b|.", "(?:(?=.*)a)+", "(?>a*)b|.", "a(?=.*)",
+        "(?=(?:aaaa){2000})a|.", "[ab]*c|[ab]", ".{60000}b|.", "(?:.*)*?x|.", "(?!.*x)a"}) {
+    for (const char* part : {"pre_tokenizer", "normalizer"}) {
+      Json json = abc();
+      json[part] = *part == 'p' ? split(pattern) : replace(pattern, "c", "Regex");
+      const auto tokenizer = load_json(json);
+      const std::string message = error_of([&] { tokenizer->encode(text); });
+      EXPECT_NE(message.find("the pattern cannot be matched in a text of 20000 bytes"),
+                message.npos)
+          << pattern << ": " << message;
+    }
+  }
+  for (const auto& [pattern, what] : std::vector<std::pair<std::string, std::string>>{
+           {"(a)\\1", "\\1"},
+           {"(?<n>a)\\g<n>", "\\g"},
+           {"\\X", "\\X"},
+           {"(?~a)", "(?~"},
+           {"(?{a})", "(?{"},
+           {"(*FAIL)", "(*"},
+           {"(?<n>a)?(?(<n>)a|b)", "(?("},
+           {"(?<=a*)b", "a repetition in a lookbehind"}}) {
+    Json json = abc();
+    json["pre_tokenizer"] = split(pattern);
+    EXPECT_NE(error_of([&] { load_json(json); })
+                  .find("pre_tokenizer.pattern.Regex: what a pattern with '" + what +
+                        "' looks at cannot be counted"),
+              std::string::npos)
+        << pattern;
+  }
+}
+
+// The patterns of tokenizers in use, over texts that are one run of what they repeat.
+TEST(TokenizerLimits, PatternsInUseLookNearby) {
+  const char* const patterns[] = {
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
+      R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|)"
+      R"( ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"([^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|)"
+      R"(\s+(?!\S)|\s)",
+      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+      R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+  const std::string file = "f";
+  for (const char* pattern : patterns) {
+    const Regex regex(pattern);
+    for (const std::string unit :
+         {"a", "A", " ", "\n", "1", "-", "\u65e5", "a ", "A1", "aB", " \n", "'s", "!a", "\u0301"}) {
+      std::string text;
+      while (text.size() < 40'000) text += unit;
+      Allowance allowance(text.size(), file);
+      const std::size_t before = allowance.steps_left();
+      Regex::Matches matches(regex, text, allowance);
+      for (std::size_t begin = 0, end = 0; matches.next(begin, end);) continue;
+      EXPECT_LE(before - allowance.steps_left(), 48 * text.size()) << pattern << " of " << unit;
+    }
+  }
+}
+
 TEST(TokenizerLimits, StagesWriteInProportionToTheText) {
   const std::string text(1000, 'a');
   const Json byte_level = {
