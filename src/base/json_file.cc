@@ -13,6 +13,16 @@ namespace {
 
 constexpr std::size_t deepest_nesting = 64;
 
+// Values take up to 34 times the bytes of their text; those of the largest tokenizers in use take
+// 200 MiB.
+constexpr std::size_t most_mib = 512;
+
+// What a text takes beside the value or key that holds it.
+std::size_t text_bytes(const std::string& text) {
+  constexpr std::size_t in_place = 15, overhead = 16;
+  return text.size() <= in_place ? 0 : text.size() + overhead;
+}
+
 // Empties a value from its leaves up, so that no destructor finds children that it would have to
 // move into memory of its own. Recursion ends at deepest_nesting.
 template <typename Json>
@@ -60,6 +70,8 @@ class Builder {
   bool end_array() { return close(); }
   bool key(std::string& name) {
     auto& items = open_.back()->template get_ref<typename Json::object_t&>();
+    constexpr std::size_t entry_bytes = 96;
+    if (!pay(entry_bytes + text_bytes(name))) return false;
     if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
       // Its own look-up is linear, and objects from outside are as large as they like.
       if (!keys_.back().insert(name).second) return refuse_twice(name);
@@ -89,8 +101,20 @@ class Builder {
     return refuse(cat("key ", quote(name), " appears twice; remove one"));
   }
 
+  /// Counts memory that a value is about to take, as allocators round it.
+  bool pay(std::size_t bytes) {
+    bytes_ += bytes;
+    return bytes_ <= most_mib << 20 ||
+           refuse(cat("holds values that take more than ", most_mib, " MiB of memory; ", remedy_));
+  }
+
   // Elements do not move while a child of theirs is open: only the innermost array grows.
   Json* add(Json&& value) {
+    constexpr std::size_t in_list = 2 * sizeof(Json), list = 32, object = 64, text = 48;
+    std::size_t bytes = value.is_array() ? list : value.is_object() ? object : 0;
+    if (value.is_string()) bytes = text + text_bytes(value.template get_ref<std::string&>());
+    if (!open_.empty() && open_.back()->is_array()) bytes += in_list;
+    if (!pay(bytes)) return nullptr;
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -107,7 +131,9 @@ class Builder {
     if (open_.size() == deepest_nesting) {
       return refuse(cat("nested deeper than ", deepest_nesting, " levels; ", remedy_));
     }
-    open_.push_back(add(std::move(empty)));
+    Json* const added = add(std::move(empty));
+    if (added == nullptr) return false;
+    open_.push_back(added);
     keys_.emplace_back();
     return true;
   }
@@ -118,6 +144,7 @@ class Builder {
   }
 
   Json root_;
+  std::size_t bytes_ = 0;
   std::vector<Json*> open_;  ///< the containers that are not closed yet, outermost first
   std::vector<std::unordered_set<std::string>> keys_;  ///< theirs, where the order is kept
   Json* named_ = nullptr;                              ///< where the value of the last key goes

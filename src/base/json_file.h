@@ -32,8 +32,8 @@ using JsonObject = ParsedJson<nlohmann::json>;
 using OrderedJson = ParsedJson<nlohmann::ordered_json>;
 
 /// Parses `text`, which came from `file` (for the message). Throws Error(failure): no JSON, not
-/// UTF-8, a key twice in one object, nesting beyond 64 levels, a number out of range, not an
-/// object.
+/// UTF-8, a key twice in one object, nesting beyond 64 levels, values of more than 512 MiB, a
+/// number out of range, not an object.
 JsonObject parse_json_object(std::string_view text, const std::string& file);
 
 /// The same of any value.

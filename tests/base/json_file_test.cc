@@ -70,6 +70,20 @@ TEST(Json, NestsSixtyFourDeepAndNoDeeper) {
   EXPECT_NE(refusal("{\"a\":" + std::string(1'000'000, '[')).find("nested"), std::string::npos);
 }
 
+// 18 MB of lists would take 600 MB.
+TEST(Json, ValuesTakeBoundedMemory) {
+  const auto lists = [](std::size_t count) {
+    std::string text = "{\"a\":[";
+    const std::string one = std::string(60, '[') + std::string(60, ']') + ",";
+    text.reserve(one.size() * (count + 1));
+    for (std::size_t i = 0; i < count; ++i) text += one;
+    return text + "1]}";
+  };
+  EXPECT_EQ(refusal(lists(10'000)), "");
+  EXPECT_NE(refusal(lists(150'000)).find("holds values that take more than 512 MiB of memory; "),
+            std::string::npos);
+}
+
 TEST(Json, WhatIsTypedHasNoFileToFetch) {
   for (const std::string& text : {std::string("{"), std::string(65, '['), std::string("{}\0", 3)}) {
     EXPECT_NE(refusal(text).find("; correct it or fetch the file again"), std::string::npos);
