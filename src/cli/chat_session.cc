@@ -50,6 +50,8 @@ std::optional<std::string> ChatSession::undo() {
 }
 
 Generation ChatSession::go_on(const PieceCallback& callback, const std::stop_token& stop) {
+  // A template may leave out what was said long ago: its text does not bound what is kept.
+  EngineAccess(engine_).check_bytes(conversation_.bytes(), 0, "conversation");
   const chat::Text whole = conversation_.text();
   const std::int32_t before = length();
   Request request;

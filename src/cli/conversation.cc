@@ -65,6 +65,19 @@ Conversation::Conversation(const fs::path& target, const po::variables_map& valu
   clear();
 }
 
+std::uint64_t Conversation::bytes() const {
+  constexpr std::uint64_t least = 64;  // of memory, even if nothing is said
+  std::uint64_t bytes = 0;
+  for (const chat::Value& message : messages_) {
+    bytes += least;
+    for (const char* name : {"role", "content"}) {
+      const chat::Text* const text = conversation::text_member(message, name);
+      if (text != nullptr) bytes += text->size();
+    }
+  }
+  return bytes;
+}
+
 void Conversation::clear() {
   messages_.clear();
   if (!system_.empty()) add("system", system_);

@@ -1,6 +1,7 @@
 // Messages from options, files and a person, as tokens for a model.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ class Conversation {
   chat::Value remove_last();
   /// Whether anything was said and answered since clear().
   bool has_turn() const { return messages_.size() >= (system_.empty() ? 2U : 3U); }
+  /// Of its messages' roles and contents, and some for each message.
+  std::uint64_t bytes() const;
   /// Forgets all messages but --system's.
   void clear();
   /// As a JSON list that add_json() reads, without --system's message.

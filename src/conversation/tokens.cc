@@ -11,7 +11,7 @@ std::vector<TokenId> tokens_of(const Engine& engine, const chat::Text& text, boo
                                std::span<const TokenId> before) {
   if (text.empty()) throw_usage("the conversation is empty; say something");
   const Engine::Impl& impl = inside(engine);
-  impl.check_bytes(text.view(), static_cast<std::int32_t>(before.size()));
+  impl.check_bytes(text.size(), static_cast<std::int32_t>(before.size()));
   const Tokenizer& tokenizer = impl.require_tokenizer();
   std::vector<TextPart> parts;
   const std::vector<chat::Segment> segments = text.segments();

@@ -17,8 +17,8 @@ const Tokenizer& EngineAccess::tokenizer() const { return impl_.require_tokenize
 
 void EngineAccess::check(const GenerateOptions& options) const { impl_.check(options); }
 
-void EngineAccess::check_bytes(std::string_view prompt, std::int32_t before) const {
-  impl_.check_bytes(prompt, before);
+void EngineAccess::check_bytes(std::uint64_t bytes, std::int32_t before, const char* what) const {
+  impl_.check_bytes(bytes, before, what);
 }
 
 const CostTable* EngineAccess::find_costs(double budget_seconds, const std::stop_token& stop) {

@@ -40,9 +40,9 @@ class EngineAccess {
   const LoadedModel& draft() const;    ///< its model and pool are null for plain decoding only
   const Tokenizer& tokenizer() const;  ///< throws Error(failure) if there is none
 
-  /// As generate() checks a request, and the bytes of a prompt behind `before` tokens.
+  /// As generate() checks a request, and the bytes of a prompt, or `what`, behind `before` tokens.
   void check(const GenerateOptions& options) const;
-  void check_bytes(std::string_view prompt, std::int32_t before) const;
+  void check_bytes(std::uint64_t bytes, std::int32_t before, const char* what = "prompt") const;
 
   /// The engine's costs if it has or can read some, else measured with this budget for each run;
   /// nullptr if there are too few free KV slots to measure in, or if `stop` ended the measurement.

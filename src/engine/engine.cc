@@ -207,7 +207,7 @@ Generation Engine::generate(std::string_view prompt, const GenerateOptions& opti
                             const PieceCallback& callback) {
   return generate(in_words("generate",
                            [&] {
-                             impl_->check_bytes(prompt, 0);
+                             impl_->check_bytes(prompt.size(), 0);
                              return impl_->encode(prompt, options.add_bos);
                            }),
                   options, callback);
@@ -246,7 +246,7 @@ Sequence Engine::new_sequence() {
 
 JudgedTree Engine::judge_tree(std::string_view prompt, const GenerateOptions& options) {
   return in_words("judge_tree", [&] {
-    impl_->check_bytes(prompt, 0);
+    impl_->check_bytes(prompt.size(), 0);
     return judge_tree(impl_->encode(prompt, options.add_bos), options);
   });
 }

@@ -184,15 +184,15 @@ std::vector<TokenId> Engine::Impl::encode_after(std::span<const TokenId> tokens,
   return add_bos ? t.framed(std::move(begun)) : begun;
 }
 
-void Engine::Impl::check_bytes(std::string_view prompt, std::int32_t before) const {
+void Engine::Impl::check_bytes(std::uint64_t bytes, std::int32_t before, const char* what) const {
   const Tokenizer& t = require_tokenizer();
   const std::int32_t context = target.model->max_positions();
   const auto left = static_cast<std::uint64_t>(std::max(0, context - before));
   const std::uint64_t most = t.most_bytes(left);
-  if (prompt.size() <= most) return;
+  if (bytes <= most) return;
   const std::string longer = longer_context(*target.model);
   throw RoomError(ErrorKind::usage,
-                  cat("prompt: ", prompt.size(), " bytes are too many for the ", left,
+                  cat(what, ": ", bytes, " bytes are too many for the ", left,
                       " tokens that the context of ", context, " has left, which hold at most ",
                       most, " bytes; shorten it", longer.empty() ? "" : cat(" or ", longer)));
 }

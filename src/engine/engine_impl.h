@@ -118,8 +118,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
   std::vector<TokenId> encode_after(std::span<const TokenId> tokens, std::string_view prompt,
                                     bool add_bos) const;
   /// Throws Error(usage), before anything is tokenized, for a prompt whose bytes say that it cannot
-  /// fit the context behind `before` tokens.
-  void check_bytes(std::string_view prompt, std::int32_t before) const;
+  /// fit the context behind `before` tokens; `what` begins the message.
+  void check_bytes(std::uint64_t bytes, std::int32_t before, const char* what = "prompt") const;
   /// A sequence without tokens, which shares its KV with nobody and frees it when it dies.
   SequenceState new_state() const {
     return {target.model->config().vocab_size, *target.pool, draft.pool.get()};

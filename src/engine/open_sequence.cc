@@ -70,7 +70,7 @@ Generation write_sequence(std::shared_ptr<Sequence::Impl> sequence, std::span<co
 std::vector<TokenId> tokens_of(const Sequence::Impl& sequence, std::string_view prompt,
                                const GenerateOptions& options) {
   if (prompt.empty() && !sequence.state.tokens.empty()) return {};
-  sequence.engine.check_bytes(prompt, sequence.state.length());
+  sequence.engine.check_bytes(prompt.size(), sequence.state.length());
   return sequence.engine.encode_after(sequence.state.tokens, prompt, options.add_bos);
 }
 

@@ -72,7 +72,7 @@ Sequence Prefix::begin() const {
 
 Prefix Engine::prefix(std::string_view text, bool add_bos) {
   return prefix(in_words("prefix", [&] {
-    impl_->check_bytes(text, 0);
+    impl_->check_bytes(text.size(), 0);
     return impl_->encode(text, add_bos);
   }));
 }

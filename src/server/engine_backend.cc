@@ -121,7 +121,7 @@ class EngineBackend final : public Backend {
   }
 
   std::vector<TokenId> tokenize(std::string_view text, bool add_special) const override {
-    access_.check_bytes(text, 0);
+    access_.check_bytes(text.size(), 0);
     return engine_.tokenize(text, add_special);
   }
   std::string detokenize(std::span<const TokenId> tokens) const override {

@@ -214,6 +214,27 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
   EXPECT_NE(dropped.err.find(" cached)"), std::string::npos) << dropped.err;
 }
 
+// A template that shows the last message only never fills the context, however much was said.
+TEST_F(ChatCommand, ConversationsGrowNoLongerThanTheContextsBytes) {
+  const auto target = folder_.path() / "target";
+  std::filesystem::create_directory(target);
+  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
+    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
+  }
+  std::filesystem::remove(target / "chat_template.jinja");
+  written("target/chat_template.jinja", "{{ messages[-1].content[:9] }}");
+  std::string lines;
+  for (int i = 0; i < 8; ++i) lines += std::string(2000, 'x') + "\n";
+  const Result r = talk("chat --target '" + target.string() +
+                            "' --device cpu --threads 1 --policy none --max-new-tokens 2",
+                        lines + "/reset\nOnce\n");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("conversation: "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find(" has left, which hold at most "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find(", or make room with /undo or /reset\n"), std::string::npos) << r.err;
+  EXPECT_LT(std::count(r.err.begin(), r.err.end(), '\n'), 9) << r.err;  // some were answered
+}
+
 TEST_F(ChatCommand, TurnsAreTakenBackAndAnsweredAgain) {
   const std::string options =
       "chat --device cpu --cpu-dtype f32 --threads 1 --tree-size 4 --acceptance coupled "
