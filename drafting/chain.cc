@@ -1,8 +1,9 @@
 #include <optional>
 
-#include "drafting/cost_driven_dyspec.h"
+#include "drafting/batch_growth.h"
 #include "drafting/policy.h"
 #include "drafting/proposer.h"
+#include "drafting/valued_tree.h"
 
 namespace coppice {
 namespace {
@@ -59,7 +60,8 @@ class ChainPolicy final : public DraftPolicy {
 
 std::unique_ptr<DraftPolicy> make_chain_policy(const DyspecRule& rule) {
   if (rule.economics == nullptr) return std::make_unique<ChainPolicy>(rule.any_tree);
-  return std::make_unique<CostDrivenDyspec>("chain", rule, 0);
+  return std::make_unique<ValuedTree>("chain", rule, 0,
+                                      std::make_unique<BatchGrowth>(*rule.economics));
 }
 
 }  // namespace coppice

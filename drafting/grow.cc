@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "drafting/batch_growth.h"
+#include "drafting/grower.h"
 #include "drafting/proposer.h"
 
 namespace coppice {
@@ -28,7 +28,7 @@ void DraftPolicy::begin(const GrowthLimits& limits, TokenId root) {
     frontier_.push_back(0);
 }
 
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, BatchGrowth* common) {
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, Grower* common) {
   const auto wants_some = [](const GrowingText& text) { return !text.frontier().empty(); };
   for (GrowingText& text : texts) {
     note_failure(text, [&] {

@@ -48,7 +48,7 @@ class TextDraft : public DraftSource, public DraftPasses {
 /// Grows the texts' trees, in as many rounds as the one that takes most has by itself. Each is
 /// the tree that the text would have alone, but for those that are limited by `common`, which
 /// were all begun since it was.
-void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, BatchGrowth* common = nullptr);
+void grow_trees(std::span<GrowingText> texts, DraftPasses& passes, Grower* common = nullptr);
 
 /// Grows the tree of one text. Throws what its policy throws.
 void grow_tree(DraftPolicy& policy, TextDraft& draft, const GrowthLimits& limits, TokenTree& tree);

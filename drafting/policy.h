@@ -12,8 +12,8 @@
 
 namespace coppice {
 
-class BatchGrowth;
-class CostDrivenDyspec;
+class Grower;
+class ValuedTree;
 class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
@@ -22,8 +22,8 @@ struct GrowthLimits {
   std::int32_t max_size = 64;        ///< most nodes, the root not counted
   std::int32_t max_depth = 1 << 20;  ///< most edges below the root; also the most draft passes
   double min_value = 0.0;            ///< positions of lower value are not drawn
-  /// Where trees grow together (drafting/batch_growth.h): for policies that go by costs.
-  BatchGrowth* common = nullptr;
+  /// Where trees grow together (drafting/grower.h): for policies that go by costs.
+  Grower* common = nullptr;
   double weight = 1.0;  ///< there, of this text's tokens against others'
   /// For the policies that go by values: proposes children beside the draft model's. Null: none.
   Proposer* proposer = nullptr;
@@ -50,7 +50,7 @@ class DraftPolicy {
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
   /// This, if its trees can grow together with others' (drafting/batch_growth.h).
-  virtual CostDrivenDyspec* by_costs() { return nullptr; }
+  virtual ValuedTree* by_costs() { return nullptr; }
 
   /// Starts a tree: of its root alone, which is the frontier if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);
@@ -74,7 +74,7 @@ class DraftPolicy {
 struct DyspecRule {
   /// Null: DySpec's own values (drafting/position_values.h).
   const AcceptanceCalibration* calibration = nullptr;
-  /// Null: growth stops by its limits alone. Else by what it costs (drafting/cost_driven_dyspec.h);
+  /// Null: growth stops by its limits alone. Else by what it costs (drafting/batch_growth.h);
   /// needs a calibration.
   const GrowthEconomics* economics = nullptr;
   /// Where any tree is exact (drafting/any_tree.h): growth also goes by the drawn tokens' own

@@ -16,8 +16,6 @@ struct Position {
   std::int32_t parent = -1;
   std::int32_t rank = 0;
   std::int32_t node = -1;  ///< that holds its token; -1: not drawn
-  TokenId proposed = -1;   ///< its token, if that is not to be drawn (drafting/proposer.h)
-  double chance = 0.0;     ///< then: that it is accepted
 };
 
 /// Total order of positions: larger value first; among equals the shallower one, then the

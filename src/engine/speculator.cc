@@ -157,8 +157,7 @@ BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t token
   return sequence;
 }
 
-std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence,
-                                             BatchGrowth& growth) {
+std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence, Grower& growth) {
   const GrowthPrior& tree = sequence.prior;
   const bool drafts = sequence.speculates && tree.drafts;
   if (!drafts && !can_go_without_draft()) return std::nullopt;

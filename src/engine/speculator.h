@@ -6,9 +6,9 @@
 
 #include "drafting/belief_temperature.h"
 #include "drafting/calibration.h"
-#include "drafting/cost_driven_dyspec.h"
 #include "drafting/lookup.h"
 #include "drafting/ruled_proposer.h"
+#include "drafting/valued_tree.h"
 #include "engine/settled_request.h"
 #include "models/draft_gaps.h"
 #include "sizing/batch_sizer.h"
@@ -65,7 +65,7 @@ class Speculator {
   /// and its bounds when their sizes are known.
   BatchSizer::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
                         std::int32_t texts, bool apart, bool drafts);
-  std::optional<GrowthLimits> plan(const BatchSizer::Text& sequence, BatchGrowth& growth);
+  std::optional<GrowthLimits> plan(const BatchSizer::Text& sequence, Grower& growth);
   /// Grows the trees. Its own; not for a sequence that never speculates.
   DraftPolicy& policy() { return *policy_; }
 
@@ -112,7 +112,7 @@ class Speculator {
   std::optional<RuledProposer> ruled_;  ///< in front of it, where there is a constraint
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
-  CostDrivenDyspec* by_costs_ = nullptr;  ///< this one, if it is
+  ValuedTree* by_costs_ = nullptr;  ///< this one, if it is
   DraftStartPolicy::Begin begin_ = DraftStartPolicy::Begin::later;
   bool put_off_ = false;
   std::int32_t probed_ = 0;  ///< steps as a probe, and one; 0: it was none

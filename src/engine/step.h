@@ -72,7 +72,7 @@ class Step {
 
   Engine::Impl& engine_;
   TreeJudge& judge_;
-  BatchGrowth* common_;
+  Grower* common_;
   std::vector<Part> parts_;
   double sequences_ = 0.0;  ///< that are judged
   StepWork work_;

@@ -22,7 +22,7 @@ struct SequencePlan {
 
 struct StepPlan {
   std::vector<SequencePlan> sequences;
-  BatchGrowth* common = nullptr;        ///< where some of the trees grow together
+  Grower* common = nullptr;             ///< where some of the trees grow together
   std::vector<BatchSizer::Text> joint;  ///< sequences that might
   bool short_of_slots =
       false;  ///< a sequence was left out since the target's pool has no slot for it

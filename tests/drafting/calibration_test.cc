@@ -10,7 +10,6 @@
 
 #include "drafting/growth_economics.h"
 #include "drafting/policy.h"
-#include "drafting/position_values.h"
 #include "drafting/positions.h"
 #include "reference/table_draft.h"
 
@@ -61,10 +60,13 @@ TEST(Calibration, RefusalsLeaveTheRootItsFirstChild) {
   for (int i = 0; i < 100; ++i) calibration.observe(0, 1, 0.6, false);
   calibration.update();
   EXPECT_LT(calibration.position(0, 1), 0.3);
-  const PositionValues values(&calibration, false);
+  const auto policy = make_dyspec_policy({&calibration});
+  TableDraft draft([](const TokenPath&) { return std::vector<float>(4, 0.25f); }, 4, {1, 2, 3, 4});
   TokenTree tree;
   tree.reset(3);
-  EXPECT_EQ(values.first_child(tree, 0, -1.0), 1.0);
+  grow_tree(*policy, draft, {9, 9, 0.9}, tree);
+  ASSERT_EQ(tree.size(), 1);
+  EXPECT_EQ(tree.value[1], 1.0);
 }
 
 // Acceptance by rank and depth. Bound: four standard errors of 2000 observations, and priors of

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "drafting/cost_driven_dyspec.h"
 #include "drafting/grow.h"
 #include "drafting/policy.h"
+#include "drafting/valued_tree.h"
 #include "sizing/batch_sizer.h"
 #include "sizing/draft_start_policy.h"
 #include "sizing/sequence_sizer.h"
@@ -88,13 +88,13 @@ struct SharingText {
               Grown grown, std::uint32_t seed)
       : size(believed, correction, AcceptanceRule::rejection, 64),
         draft(kind, seed),
-        policy("test", {&size.calibration(), &size.prices(), false},
-               grown == Grown::trees ? last_useful_rank : 0) {
+        policy(grown == Grown::trees ? make_dyspec_policy({&size.calibration(), &size.prices()})
+                                     : make_chain_policy({&size.calibration(), &size.prices()})) {
     size.begin_text(1.0);
   }
   SequenceSizer size;
   ToldDraft draft;
-  CostDrivenDyspec policy;
+  std::unique_ptr<DraftPolicy> policy;
   TokenTree tree;
   std::vector<std::int32_t> path;
   std::int64_t passes = 0;
@@ -244,7 +244,7 @@ class SharedMachine {
     std::vector<GrowingText> growing;
     const auto grows = [&](SharingText& text, const GrowthLimits& limits) {
       text.speculates = true;
-      growing.push_back({text.policy, text.draft, limits, text.tree, nullptr});
+      growing.push_back({*text.policy, text.draft, limits, text.tree, nullptr});
       passes.texts.push_back(&text);
     };
     std::vector<BatchSizer::Text> joint;
@@ -257,7 +257,7 @@ class SharedMachine {
       if (step.texts > 1) text->size.expect(acceptance().acceptance());
       BatchSizer::Text& joined = joint.emplace_back();
       joined.size = &text->size;
-      joined.prior = text->policy.prior({});
+      joined.prior = text->policy->by_costs()->prior({});
       joined.tokens_left = text->left;
       joined.apart = step.texts == 1 || growing_ == Growing::apart;
       joined.probes = text->begin == DraftStartPolicy::Begin::as_probe;
