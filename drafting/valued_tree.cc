@@ -88,10 +88,10 @@ double ValuedTree::value_before_draw(std::int32_t node, DraftSource& source) {
   const OpenPosition& next = at(node).drawn;
   const bool evaluated = next.passes == 0;
   double share = -1.0;
-  if (evaluated && values_.asks_for_shares()) share = source.expected_share(node);
+  if (evaluated && !looks() && values_.asks_for_shares()) share = source.expected_share(node);
   if (is_by_costs()) return next.reach * values_.chance(next.rank, next.depth, share);
-  // No less than it will be: what has a place is evaluated.
   if (node == 0) shares_known_ = share >= 0.0;
+  // No less than it will be, so that whatever has a place is evaluated.
   if (!evaluated && shares_known_) share = 1.0;
   return values_.value(node, looks() ? 1.0 : values_.chance(next.rank, next.depth, share));
 }

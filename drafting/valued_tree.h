@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "drafting/grower.h"
@@ -77,12 +79,12 @@ class ValuedTree final : public DraftPolicy {
   void forget(std::span<const std::int32_t> nodes) { source_->forget(nodes); }
 
  private:
-  /// What is known below a node.
+  /// What is known of a node's next children.
   struct Place {
     OpenPosition drawn;              ///< of its next child that is drawn
     OpenPosition proposed;           ///< of its next child that is proposed
     std::optional<DrawnChild> seen;  ///< the drawn one, where it was looked at
-    bool looked = false;             ///< whether it may be: always by costs
+    bool looked = false;             ///< whether it is to be: by costs always
     TokenId proposal = -1;           ///< the proposed one
     double chance = 0.0;             ///< of that
     double heard = 0.0;              ///< what the draft believes of it; 0: not known

@@ -36,15 +36,7 @@ std::int32_t BatchSizer::begin_growth(const StepPrices::Step& step, std::int32_t
   }
   most = std::min(std::max(0, most),
                   C::priced_ahead * std::max(usual_nodes_, C::longest_chain + step.texts));
-  // Prices move slowly, and there are many of them.
-  if (optimistic || optimistic_ || --steps_to_prices_ < 0 || most > priced_ ||
-      step.texts != fixed_.texts || step.other_rows != fixed_.other_rows) {
-    prices_.fix(step, most, optimistic);
-    fixed_ = step;
-    priced_ = most;
-    steps_to_prices_ = C::price_every - 1;
-  }
-  optimistic_ = optimistic;
+  prices_.fix(step, most, optimistic);
   growth_.begin(most);
   return most;
 }
@@ -64,28 +56,23 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
   }
   if (2 * step.texts > 3 * met_ || 3 * step.texts < 2 * met_) {
     met_ = step.texts;
-    tokens_ = spent_ = 0.0;
+    prices_.forget_rate();
   }
-  const double rate = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
-  const bool optimistic = correction_ != nullptr && step.number % C::optimism_every == 0;
+  const bool optimistic = costs_.correction != nullptr && step.number % C::optimism_every == 0;
   most = begin_growth(step, most, optimistic);
-  prices_.set_rate(rate, 1.0);
+  prices_.set_rate(prices_.rate(), 1.0);
   weigh(texts);
 
   bool plain = false;
-  if (correction_ != nullptr) {
-    const Work work = plain_pass(step.texts);
-    // Nothing is held against speculation before it is known what plain steps cost. Nor would a
-    // plain step that may be cheaper than it is taken for ever be seen else.
-    plain = correction_->spread(work, step.texts) > C::unseen ||
-            (optimistic && speculated_ &&
-             rate * correction_->optimistic_factor(work, step.texts) <
-                 correction_->factor(work, step.texts));
+  if (costs_.correction != nullptr) {
+    // Nothing is held against speculation before it is known what plain steps cost.
+    plain = costs_.correction->spread(plain_pass(step.texts), step.texts) > C::unseen ||
+            (optimistic && speculated_ && prices_.plain_may_pay(step.texts));
   }
   priors_.clear();
   for (Text& text : texts) {
     if (text.apart) {
-      text.speculates = text.size->begin_apart(own, rate, text.prior);
+      text.speculates = text.size->begin_apart(own, prices_.rate(), text.prior);
     } else {
       priors_.push_back(text.prior);
     }
@@ -105,9 +92,8 @@ std::int32_t BatchSizer::begin(const StepPrices::Step& step, std::vector<Text>& 
 }
 
 void BatchSizer::record(const StepWork& work, double tokens) {
-  tokens_ = C::discount * tokens_ + tokens / work.texts;
-  spent_ = C::discount * spent_ +
-           costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens);
+  prices_.record(tokens / work.texts,
+                 costs_.step(work) / costs_.plain(work.texts, work.prompt_rows, work.kv_tokens));
   progress_ += tokens / work.texts;
   speculated_ = work.drafting > 0;
   usual_nodes_ = std::max(work.nodes, static_cast<std::int32_t>(C::discount * usual_nodes_));

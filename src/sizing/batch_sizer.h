@@ -20,7 +20,7 @@ namespace coppice {
 class BatchSizer {
  public:
   BatchSizer(const CostTable& costs, CostCorrection* correction)
-      : costs_{costs, correction}, correction_(correction), prices_(costs_), growth_(prices_) {}
+      : costs_{costs, correction}, prices_(costs_, {.follows_rows = true}), growth_(prices_) {}
 
   /// A text that has sizes of its own to find.
   struct Text {
@@ -47,16 +47,11 @@ class BatchSizer {
   void weigh(std::vector<Text>& texts) const;
 
   ClockedCosts costs_;
-  CostCorrection* correction_;
-  StepPrices prices_;
+  StepPrices prices_;  ///< their rate is that of a text in the steps of about as many
   BatchGrowth growth_;
-  std::int32_t met_ = 1;               ///< texts that the rate was learned among
-  double tokens_ = 0.0, spent_ = 0.0;  ///< of a text and a plain step, discounted
-  bool speculated_ = false;            ///< some text did in the last step
-  double progress_ = 0.0;              ///< tokens of a text of all steps, on average
-  StepPrices::Step fixed_;             ///< for which prices were last fixed
-  std::int32_t steps_to_prices_ = 0, priced_ = 0;
-  bool optimistic_ = false;       ///< then
+  std::int32_t met_ = 1;          ///< texts that the rate was learned among
+  bool speculated_ = false;       ///< some text did in the last step
+  double progress_ = 0.0;         ///< tokens of a text of all steps, on average
   std::int32_t usual_nodes_ = 0;  ///< of all trees, or more
   std::vector<GrowthPrior> priors_;
   std::vector<char> chosen_;

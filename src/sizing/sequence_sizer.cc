@@ -1,7 +1,6 @@
 #include "sizing/sequence_sizer.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "drafting/batch_growth.h"
@@ -13,10 +12,9 @@ using C = SizingConstants;
 SequenceSizer::SequenceSizer(const CostTable& costs, CostCorrection* correction,
                              AcceptanceRule draw, std::int32_t most)
     : costs_{costs, correction},
-      correction_(correction),
       most_(std::min(most, C::most_priced)),
       calibration_(draw),
-      prices_(costs_) {}
+      prices_(costs_, {.first = C::first_prices}) {}
 
 void SequenceSizer::begin_text(double likelihood) {
   if (likelihood < C::useless_likelihood) {
@@ -31,33 +29,27 @@ void SequenceSizer::begin_text(double likelihood) {
 
 void SequenceSizer::give_up() {
   barren_ = 0;
-  steps_to_prices_ = 0;
+  prices_.renew();
   wait_ = next_wait_;
   next_wait_ = std::min(2 * wait_, C::longest_wait);
 }
 
-// Prices move slowly, and there are many of them.
 void SequenceSizer::fix_prices(const StepPrices::Step& step, bool optimistic) {
-  if (std::exchange(met_, step.texts) != step.texts) steps_to_prices_ = 0;
-  if (!optimistic && --steps_to_prices_ >= 0) return;
   prices_.fix(step, std::max(C::longest_chain, std::min(most_, C::priced_ahead * largest_tree_)),
               optimistic);
-  steps_to_prices_ = optimistic || ++priced_ < C::first_prices ? 0 : C::price_every - 1;
 }
 
 bool SequenceSizer::begin_alone(const StepPrices::Step& step, bool prices) {
   length_ = step.length();
   progress_before_ = -1.0;
   const bool speculate = wait_ == 0;
-  const bool optimistic = speculate && correction_ != nullptr && ++steps_ % C::optimism_every == 0;
-  if (speculate || prices || met_ != step.texts) fix_prices(step, optimistic);
+  const bool optimistic =
+      speculate && costs_.correction != nullptr && ++steps_ % C::optimism_every == 0;
+  if (speculate || prices || !prices_.are_for(step.texts)) fix_prices(step, optimistic);
   // Time is worth what it brings at the present rate: at the best rate, growth that just pays at
   // this price leaves the rate unchanged (Dinkelbach, 1967).
-  const double rate = spent_ > 0.0 ? tokens_ / spent_ : 1.0;
-  prices_.set_rate(rate, 1.0);
-  // A plain step that may be cheaper than it is taken for would never be seen else.
-  if (!optimistic || spent_ == 0.0) return speculate;
-  return rate * correction_->optimistic_factor(Work::plain) >= correction_->factor(Work::plain);
+  prices_.set_rate(prices_.rate(), 1.0);
+  return optimistic && prices_.has_rate() ? !prices_.plain_may_pay(step.texts) : speculate;
 }
 
 void SequenceSizer::record_plain() {
@@ -74,8 +66,7 @@ void SequenceSizer::record_without_draft(const TokenTree& tree, std::span<const 
                                          const StepWork& work) {
   if (work.texts > 1) return;
   largest_tree_ = std::max(largest_tree_, tree.size());
-  tokens_ = C::discount * tokens_ + static_cast<double>(path.size()) + 1.0;
-  spent_ = C::discount * spent_ + cost_of(work);
+  prices_.record(static_cast<double>(path.size()) + 1.0, cost_of(work));
 }
 
 // What was hoped for is no part of the cost.
@@ -92,8 +83,7 @@ double SequenceSizer::record(const TokenTree& tree, std::span<const std::int32_t
     }
     return cost;
   }
-  tokens_ = C::discount * tokens_ + tokens;
-  spent_ = C::discount * spent_ + cost;
+  prices_.record(tokens, cost);
   surplus_ = C::discount * surplus_ + tokens - cost;
   // Draft passes after which nothing seemed worth a row: prices are against it for now.
   barren_ = tree.size() == 0 ? barren_ + 1 : 0;

@@ -80,19 +80,16 @@ class SequenceSizer {
   void give_up();
 
   ClockedCosts costs_;
-  CostCorrection* correction_;
   std::int32_t most_;
   AcceptanceCalibration calibration_;
-  StepPrices prices_;
-  std::int32_t steps_to_prices_ = 0, priced_ = 0, steps_ = 0;
-  std::int32_t met_ = 0;     ///< texts of the step for which prices were last fixed
+  StepPrices prices_;        ///< their rate is that of speculative steps alone
   std::int32_t length_ = 0;  ///< tokens, when a step last began
 
   // Alone:
-  double tokens_ = 0.0, spent_ = 0.0;  ///< of speculative steps, discounted
-  double surplus_ = 0.0;               ///< tokens won against plain decoding, discounted
-  std::int32_t barren_ = 0;            ///< steps in a row that grew no node
-  std::int32_t largest_tree_ = 0;      ///< so far
+  std::int32_t steps_ = 0;         ///< that were to speculate
+  double surplus_ = 0.0;           ///< tokens won against plain decoding, discounted
+  std::int32_t barren_ = 0;        ///< steps in a row that grew no node
+  std::int32_t largest_tree_ = 0;  ///< so far
   std::int32_t wait_ = 0, next_wait_ = SizingConstants::first_wait;
 
   // Among others:

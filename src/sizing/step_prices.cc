@@ -46,7 +46,18 @@ double ClockedCosts::step(const StepWork& work) const {
                        table.later_draft_seconds(work);
 }
 
+bool StepPrices::is_due(const Step& step, std::int32_t most, bool optimistic) {
+  if (optimistic || step.texts != step_.texts) return true;
+  if (renewal_.follows_rows &&
+      (step.other_rows != step_.other_rows || static_cast<std::size_t>(most) >= verify_.size())) {
+    return true;
+  }
+  return --steps_to_renewal_ < 0;
+}
+
 void StepPrices::fix(const Step& step, std::int32_t most, bool optimistic) {
+  if (!is_due(step, most, optimistic)) return;
+  steps_to_renewal_ = optimistic || ++renewals_ < renewal_.first ? 0 : C::price_every - 1;
   step_ = step;
   plain_share_ = costs_.plain(step.texts, step.prompt_rows, step.kv_tokens) / step.texts;
   draft_factor_ = costs_.factor(Work::draft);
@@ -71,6 +82,17 @@ void StepPrices::fix(const Step& step, std::int32_t most, bool optimistic) {
 
 void StepPrices::set_rate(double rate, double weight) {
   tokens_per_second_ = std::max(1.0, rate) / (weight * plain_share_);
+}
+
+void StepPrices::record(double tokens, double taken) {
+  tokens_ = C::discount * tokens_ + tokens;
+  spent_ = C::discount * spent_ + taken;
+}
+
+bool StepPrices::plain_may_pay(std::int32_t texts) const {
+  const Work work = plain_pass(texts);
+  return rate() * costs_.correction->optimistic_factor(work, texts) <
+         costs_.correction->factor(work, texts);
 }
 
 double StepPrices::least_node_cost(std::int32_t size) const {

@@ -27,11 +27,17 @@ struct ClockedCosts {
   double step(const StepWork& work) const;
 };
 
-/// Prices of nodes that grow together: what they do to the seconds of the whole step, at the tokens
-/// that a second brings now.
+/// Prices of nodes that grow together, of one text or of a batch: what they do to the seconds of
+/// the whole step, at the tokens that a second brings now.
 class StepPrices final : public GrowthEconomics {
  public:
-  explicit StepPrices(const ClockedCosts& costs) : costs_(costs) {}
+  /// When costs are fixed anew, beside every few steps and where the number of texts has changed.
+  /// They move slowly, and there are many of them.
+  struct Renewal {
+    std::int32_t first = 0;     ///< at each of so many steps, at first
+    bool follows_rows = false;  ///< where other rows have come or gone, or larger trees are priced
+  };
+  StepPrices(const ClockedCosts& costs, Renewal renewal) : costs_(costs), renewal_(renewal) {}
 
   struct Step {
     std::int64_t number = 0;       ///< of the engine's steps
@@ -43,20 +49,40 @@ class StepPrices final : public GrowthEconomics {
     std::int32_t alike = 1;
     std::int32_t length() const { return static_cast<std::int32_t>(kv_tokens / texts); }
   };
-  /// Fixes what trees of up to `most` nodes cost; more are priced as the last of them.
-  /// `optimistic`: what was not seen lately is priced lower (CostCorrection::optimistic_factor).
+  /// Fixes what trees of up to `most` nodes cost, if that is due; more are priced as the last of
+  /// them. `optimistic`: what was not seen lately is priced lower
+  /// (CostCorrection::optimistic_factor).
   void fix(const Step& step, std::int32_t most, bool optimistic);
+  /// Whether they were last fixed for a step of so many texts.
+  bool are_for(std::int32_t texts) const { return !verify_.empty() && step_.texts == texts; }
+  /// Makes fixing them due.
+  void renew() { steps_to_renewal_ = 0; }
   /// Tokens that a plain token's share of a plain step brings, no less than plain decoding's. What
   /// is priced is worth that many of them.
   void set_rate(double rate, double weight);
+
+  /// After a step: such tokens, and what it took in plain steps.
+  void record(double tokens, double taken);
+  /// The present rate, of the steps recorded so far, discounted; 1 if there are none.
+  double rate() const { return spent_ > 0.0 ? tokens_ / spent_ : 1.0; }
+  bool has_rate() const { return spent_ > 0.0; }
+  void forget_rate() { tokens_ = spent_ = 0.0; }
+  /// Whether a plain step could bring more than that, were it as cheap as it may be: else that
+  /// would never be seen. Needs a correction.
+  bool plain_may_pay(std::int32_t texts) const;
 
   double least_node_cost(std::int32_t size) const override;
   double pass_cost(std::int32_t rows, std::int32_t pass) const override;
   double verify_cost(std::int32_t size) const override;
 
  private:
+  bool is_due(const Step& step, std::int32_t most, bool optimistic);
+
   ClockedCosts costs_;
-  Step step_;
+  Renewal renewal_;
+  Step step_;  ///< for which costs were last fixed
+  std::int32_t steps_to_renewal_ = 0, renewals_ = 0;
+  double tokens_ = 0.0, spent_ = 0.0;  ///< recorded, discounted
   double tokens_per_second_ = 0.0;
   double plain_share_ = 1.0;  ///< seconds of a plain step, by its texts
   double draft_factor_ = 1.0, host_factor_ = 1.0;

@@ -324,7 +324,7 @@ TEST(CalibratedDyspec, BatchedGrowthIsBestFirst) {
 
 // With costs: what a position must be worth rises with the tree, no pass is made that does not
 // pay, and under rejection whatever was drawn stays; else children are looked at first.
-TEST(CostDrivenDyspec, StopsWhereNothingPays) {
+TEST(BatchGrowth, StopsWhereNothingPays) {
   class Prices final : public GrowthEconomics {
    public:
     double least_node_cost(std::int32_t size) const override { return 0.02 + 0.004 * size; }

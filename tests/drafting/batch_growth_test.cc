@@ -39,7 +39,7 @@ std::vector<float> even(const TokenPath&) { return std::vector<float>(4, 0.25f);
 
 // Hopeful tokens are worth a pass and further rows; a hopeless one ends its path, and the row that
 // is free is filled beside it.
-TEST(CostDrivenDyspec, FollowsWhatItsTokensSay) {
+TEST(BatchGrowth, FollowsWhatItsTokensSay) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -68,7 +68,7 @@ TEST(CostDrivenDyspec, FollowsWhatItsTokensSay) {
 }
 
 // A sibling waits until passes have shown that its row is not better spent.
-TEST(CostDrivenDyspec, DrawsSiblingsLate) {
+TEST(BatchGrowth, DrawsSiblingsLate) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -108,7 +108,7 @@ class Stubborn final : public Proposer {
 
 // A proposed child is worth less once the draft has been asked and thinks little of it, and all
 // below it with it: growth goes where the draft believes.
-TEST(CostDrivenDyspec, ListensToTheDraftAboutProposals) {
+TEST(BatchGrowth, ListensToTheDraftAboutProposals) {
   const auto sure_of_another = [](const TokenPath&) {
     return std::vector<float>{0.01f, 0.01f, 0.97f, 0.01f};
   };
@@ -147,7 +147,7 @@ TEST(CostDrivenDyspec, ListensToTheDraftAboutProposals) {
 }
 
 // The same noise gives the same tree, whatever was grown before.
-TEST(CostDrivenDyspec, TreesDoNotDependOnEarlierOnes) {
+TEST(BatchGrowth, TreesDoNotDependOnEarlierOnes) {
   const AcceptanceCalibration calibration = heeding_numbers();
   const PairPrices prices;
   const auto policy = make_dyspec_policy({&calibration, &prices});
@@ -168,7 +168,7 @@ TEST(CostDrivenDyspec, TreesDoNotDependOnEarlierOnes) {
   }
 }
 
-TEST(CostDrivenDyspec, KeepsItsLimits) {
+TEST(BatchGrowth, KeepsItsLimits) {
   const AcceptanceCalibration calibration = heeding_numbers();
   class Free final : public GrowthEconomics {
    public:
