@@ -84,7 +84,7 @@ void BatchGrowth::look_ahead(std::int32_t size) {
       open_.push_back(tree->proposed(node));
       open_.back().tree = index;
     }
-    GrowthPrior prior = tree->prior(tree->limits());
+    GrowthPrior prior = *tree->prior(tree->limits());
     prior.most -= tree->candidates().size();
     priors_.push_back(prior);
   }

@@ -35,7 +35,7 @@ void BasicChildDrawer<Decisions>::begin(const StepKey& key, AcceptanceRule draw,
                                         double inverse_temperature) {
   key_ = key;
   draw_ = draw;
-  inverse_temperature_ = inverse_temperature;
+  inverse_temperature_ = draw == AcceptanceRule::rejection ? 0.0 : inverse_temperature;
   end();
 }
 
@@ -137,7 +137,7 @@ template <typename Decisions>
 std::optional<BeliefEvidence> BasicChildDrawer<Decisions>::evidence(std::int32_t node_id,
                                                                     TokenId token) {
   const auto index = static_cast<std::size_t>(node_id);
-  if (draw_ == AcceptanceRule::rejection || index >= nodes_.size() || !nodes_[index].summarised) {
+  if (!(inverse_temperature_ > 0.0) || index >= nodes_.size() || !nodes_[index].summarised) {
     return std::nullopt;
   }
   const Node& node = nodes_[index];
@@ -237,9 +237,7 @@ double BasicChildDrawer<Decisions>::belief_of(const TokenTree& candidates, std::
   const auto index = static_cast<std::size_t>(node_id), at = static_cast<std::size_t>(token);
   if (index >= nodes_.size() || !nodes_[index].ready) return -1.0;
   const auto prob = static_cast<double>(std::as_const(distributions_).row(node_id)[at]);
-  if (draw_ == AcceptanceRule::rejection || !(inverse_temperature_ > 0.0) || !(prob > 0.0)) {
-    return prob;
-  }
+  if (!(inverse_temperature_ > 0.0) || !(prob > 0.0)) return prob;
   if (!nodes_[index].summarised) start_drawing(candidates, node_id);
   const Node& node = nodes_[index];
   return static_cast<double>(belief(node.beliefs, inverse_temperature_, score(node, at, prob)));
@@ -297,7 +295,7 @@ std::optional<DrawnChild> BasicChildDrawer<Decisions>::child(const TokenTree& ca
   take(node, probs, token);
   const auto at = static_cast<std::size_t>(token);
   DrawnChild drawn{token, probs[at]};
-  if (draw_ != AcceptanceRule::rejection && inverse_temperature_ > 0.0) {
+  if (inverse_temperature_ > 0.0) {
     drawn.belief =
         belief(node.beliefs, inverse_temperature_, score(node, at, static_cast<double>(probs[at])));
   } else if (draw_ == AcceptanceRule::rejection && cells_ > 0) {

@@ -54,7 +54,8 @@ class BasicChildDrawer {
                    std::shared_ptr<SpareRows> spare = nullptr);
 
   /// Starts a step: forgets all nodes and keeps their memory. `inverse_temperature`: of beliefs
-  /// (drafting/belief_temperature.h); 0: children come without.
+  /// (drafting/belief_temperature.h); 0: children come without, as they do
+  /// under rejection.
   void begin(const StepKey& key, AcceptanceRule draw, double inverse_temperature = 1.0);
   /// Ends it: drawers that share memory may have that of D.
   void end();
@@ -118,7 +119,7 @@ class BasicChildDrawer {
   std::size_t blocks_ = 0;
   std::int32_t cells_;
   AcceptanceRule draw_ = AcceptanceRule::rejection;
-  double inverse_temperature_ = 1.0;
+  double inverse_temperature_ = 0.0;
   StepKey key_;
   DistributionTable distributions_;
   std::vector<Node> nodes_;  ///< by node id

@@ -3,17 +3,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/token_tree.h"
 #include "drafting/draft_source.h"
+#include "drafting/lookahead.h"
 
 namespace coppice {
 
 class Grower;
-class ValuedTree;
 class Proposer;
 
 /// Bounds of one tree. All are fixed before the tree is grown: none looks at a token that
@@ -39,9 +40,6 @@ struct Growth {
   std::span<const std::int32_t> frontier;  ///< to be evaluated next; none: the tree is finished
 };
 
-class AcceptanceCalibration;
-class GrowthEconomics;
-
 /// Grows one tree after another, each in rounds (drafting/grow.h makes them, and the draft's
 /// passes): nodes of the frontier are evaluated in one pass, then take() draws their children and
 /// wants others. Same noise, same tree.
@@ -49,8 +47,11 @@ class DraftPolicy {
  public:
   virtual ~DraftPolicy() = default;
   virtual std::string name() const = 0;
-  /// This, if its trees can grow together with others' (drafting/batch_growth.h).
-  virtual ValuedTree* by_costs() { return nullptr; }
+  /// Returns what is expected of a tree within these limits, before its root is evaluated, if trees
+  /// go by costs: then they can grow together with others' (drafting/batch_growth.h).
+  virtual std::optional<GrowthPrior> prior(const GrowthLimits& /*limits*/) const {
+    return std::nullopt;
+  }
 
   /// Starts a tree: of its root alone, which is the frontier if the limits admit a child.
   virtual void begin(const GrowthLimits& limits, TokenId root);

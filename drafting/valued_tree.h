@@ -35,18 +35,16 @@ class ValuedTree final : public DraftPolicy {
         own_(std::move(own)),
         values_(rule.calibration) {}
   std::string name() const override { return name_; }
-  ValuedTree* by_costs() override { return is_by_costs() ? this : nullptr; }
+  std::optional<GrowthPrior> prior(const GrowthLimits& limits) const override {
+    if (!is_by_costs()) return std::nullopt;
+    return GrowthPrior{rule_.calibration, limits.max_size, limits.max_depth,
+                       last_rank_,        limits.weight,   limits.drafts};
+  }
 
   void begin(const GrowthLimits& limits, TokenId root) override;
   void propose(DraftSource& source) override;
   void take(DraftSource& source) override;
   void finish(TokenTree& tree) override;
-
-  /// Returns the prior of a tree within these limits, before its root is evaluated; by costs.
-  GrowthPrior prior(const GrowthLimits& limits) const {
-    return {rule_.calibration, limits.max_size, limits.max_depth,
-            last_rank_,        limits.weight,   limits.drafts};
-  }
 
   // What a Grower reads and grows:
 

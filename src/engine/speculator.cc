@@ -23,7 +23,7 @@ Speculator::Speculator(Engine::Impl& engine, const SettledRequest& request, Text
     calibration_ = std::make_unique<AcceptanceCalibration>(setting_.draw);
   }
   policy_ = make_policy(request.options, request.plan, sizer_.get(), calibration_.get());
-  by_costs_ = policy_->by_costs();
+  by_costs_ = policy_->prior({}).has_value();
   if (request.looks_up()) {
     lookup_.emplace(request.options.lookup == Lookup::engine ? &engine.answers : nullptr, index);
   }
@@ -146,9 +146,8 @@ BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t token
   }
   BatchSizer::Text sequence;
   sequence.size = sizer_.get();
-  sequence.prior = by_costs_ != nullptr
-                       ? by_costs_->prior(limits)
-                       : GrowthPrior{&sizer_->calibration(), limits.max_size, limits.max_depth};
+  sequence.prior = policy_->prior(limits).value_or(
+      GrowthPrior{&sizer_->calibration(), limits.max_size, limits.max_depth});
   sequence.prior.drafts = drafts;
   sequence.tokens_left = tokens_left;
   sequence.apart = apart;
@@ -167,7 +166,7 @@ std::optional<GrowthLimits> Speculator::plan(const BatchSizer::Text& sequence, G
   limits.proposer = proposer();
   limits.max_size = tree.most;
   limits.max_depth = tree.most_depth;
-  if (by_costs_ == nullptr) limits.min_value = sizer_->threshold();
+  if (!by_costs_) limits.min_value = sizer_->threshold();
   if (sequence.apart) return limits;
   limits.common = &growth;
   limits.weight = tree.weight;

@@ -8,7 +8,6 @@
 #include "drafting/calibration.h"
 #include "drafting/lookup.h"
 #include "drafting/ruled_proposer.h"
-#include "drafting/valued_tree.h"
 #include "engine/settled_request.h"
 #include "models/draft_gaps.h"
 #include "sizing/batch_sizer.h"
@@ -51,7 +50,7 @@ class Speculator {
   /// Whether sizes are chosen step by step.
   bool adapts() const { return sizer_ != nullptr; }
   /// Whether its trees can grow together with others', at common prices.
-  bool can_grow_jointly() const { return by_costs_ != nullptr; }
+  bool can_grow_jointly() const { return by_costs_; }
   /// Whether what is drawn stays: sequences with the same noise must not grow together.
   bool draws_for_good() const { return setting_.draw == AcceptanceRule::rejection; }
   /// Nodes of its trees of late, on average.
@@ -90,9 +89,7 @@ class Speculator {
 
  private:
   /// A policy that wants nodes evaluated does so by the draft, if it has one.
-  bool can_go_without_draft() const {
-    return proposes() && (by_costs_ != nullptr || !request_.has_draft);
-  }
+  bool can_go_without_draft() const { return proposes() && (by_costs_ || !request_.has_draft); }
   Proposer* proposer() {
     if (ruled_) return &*ruled_;
     return lookup_ ? &*lookup_ : nullptr;
@@ -112,7 +109,7 @@ class Speculator {
   std::optional<RuledProposer> ruled_;  ///< in front of it, where there is a constraint
   std::unique_ptr<AcceptanceCalibration> calibration_;
   std::unique_ptr<DraftPolicy> policy_;
-  ValuedTree* by_costs_ = nullptr;  ///< this one, if it is
+  bool by_costs_ = false;  ///< its trees go by costs
   DraftStartPolicy::Begin begin_ = DraftStartPolicy::Begin::later;
   bool put_off_ = false;
   std::int32_t probed_ = 0;  ///< steps as a probe, and one; 0: it was none

@@ -13,7 +13,6 @@
 
 #include "drafting/grow.h"
 #include "drafting/policy.h"
-#include "drafting/valued_tree.h"
 #include "sizing/batch_sizer.h"
 #include "sizing/draft_start_policy.h"
 #include "sizing/sequence_sizer.h"
@@ -257,7 +256,7 @@ class SharedMachine {
       if (step.texts > 1) text->size.expect(acceptance().acceptance());
       BatchSizer::Text& joined = joint.emplace_back();
       joined.size = &text->size;
-      joined.prior = text->policy->by_costs()->prior({});
+      joined.prior = *text->policy->prior({});
       joined.tokens_left = text->left;
       joined.apart = step.texts == 1 || growing_ == Growing::apart;
       joined.probes = text->begin == DraftStartPolicy::Begin::as_probe;
