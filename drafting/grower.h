@@ -42,7 +42,7 @@ class Grower {
   // The rule:
   /// Plans what is added now. False: growth has ended.
   virtual bool plan() = 0;
-  /// Whether the child is to be added now; if it never can be, no worse one of its tree.
+  /// Whether the child is to be added before the next pass.
   virtual bool admits(const Offer& offer) const = 0;
   /// Orders offers of equal value: whether `a` comes after `b`. Looks at no token.
   virtual bool comes_after(const Offer& a, const Offer& b) const = 0;
