@@ -14,3 +14,4 @@ target_include_directories(bench_tree_attention_host PUBLIC
   ${folder} ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(bench_tree_attention_host PRIVATE coppice_settings)
 coppice_together(bench_tree_attention_host)
+coppice_cold(bench_tree_attention_host IDLE)

@@ -61,6 +61,14 @@ function(coppice_together name)
     UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE 32)
 endfunction()
 
+# coppice_together_in(NAME GROUP SOURCES ...): the same, of these sources alone; those that are in no
+# group are then compiled one by one.
+function(coppice_together_in name group)
+  set_target_properties(${name} PROPERTIES
+    UNITY_BUILD ${COPPICE_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
+  set_property(SOURCE ${ARGN} TARGET_DIRECTORY ${name} PROPERTY UNITY_GROUP ${group})
+endfunction()
+
 # coppice_as_in_programs(NAME): objects that only programs link are compiled as their own sources are,
 # so that a precompiled header serves both.
 function(coppice_as_in_programs name)
@@ -81,6 +89,34 @@ function(coppice_cold name)
   endif()
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O${level}>)
   set_target_properties(${name} PROPERTIES COPPICE_COLD ON)  # -O0 under the sanitizers
+endfunction()
+
+# coppice_warm(NAME): some time is spent there, and a quick build gives a little of it for a third of
+# the compiler's.
+function(coppice_warm name)
+  if(COPPICE_QUICK_BUILD)
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+endfunction()
+
+# coppice_idle_program(NAME SOURCES ...): a program that nothing runs in a quick build, which
+# therefore reads its sources and makes nothing of them.
+function(coppice_idle_program name)
+  if(NOT COPPICE_QUICK_BUILD)
+    add_executable(${name} ${ARGN})
+    return()
+  endif()
+  add_library(${name} OBJECT ${ARGN})
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsyntax-only>)
+  coppice_as_in_programs(${name})
+endfunction()
+
+# coppice_sources_together(FILE SOURCES ...): makes a source that includes these. CMake does the same
+# with all sources of a target, but not with CUDA's.
+function(coppice_sources_together file)
+  list(TRANSFORM ARGN REPLACE "(.+)" "#include \"\\1\"\n")
+  string(JOIN "" together ${ARGN})
+  file(CONFIGURE OUTPUT ${file} CONTENT "${together}")
 endfunction()
 
 # coppice_typed(NAME ...): targets that keep to objects of their types and reinterpret no bytes, so

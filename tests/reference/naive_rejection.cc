@@ -17,7 +17,7 @@ bool normalise(std::vector<double>& values) {
   return true;
 }
 
-TokenId sample(const std::vector<double>& probs, double u) {
+TokenId inverse_cdf_of(const std::vector<double>& probs, double u) {
   const double wanted = u * std::accumulate(probs.begin(), probs.end(), 0.0);
   double sum = 0.0;
   TokenId last = 0;
@@ -48,7 +48,7 @@ class NaiveRejectionVerifier final : public Verifier {
       node = accepted;
       node_key = child_node_key(node_key, tree.rank[static_cast<std::size_t>(node)]);
     }
-    verdict.bonus = sample(residual_, uniform(RandomStream::residual, key, node_key, 0));
+    verdict.bonus = inverse_cdf_of(residual_, uniform(RandomStream::residual, key, node_key, 0));
   }
 
  private:
