@@ -35,11 +35,11 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << name_of(c.weights) << (c.coupled ? " coupled" : " greedy");
 }
 
-/// Counts prompts: two of each turn, or one where only storage or rounding differs from cases that
-/// have two.
+/// Counts prompts: two of each turn, or one where only storage, rounding or the number of ranks
+/// differs from cases that have two.
 int prompts_of(const Case& c) {
   const bool stored_alike = c.kv_dtype == KvDtype::automatic && c.weights == WeightRounding::keep;
-  return stored_alike && c.dtype != CpuDtype::bf16 ? 16 : 8;
+  return test_ranks() == 1 && stored_alike && c.dtype != CpuDtype::bf16 ? 16 : 8;
 }
 
 const std::vector<Speculation> turns = {
