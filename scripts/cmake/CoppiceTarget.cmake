@@ -38,12 +38,13 @@ if(COPPICE_SANITIZE)
       -fno-omit-frame-pointer>)
   # Less optimization and less to instrument: half of the compiler's time. Given up for it: vptr
   # (wrong downcasts); null and object-size, whose accesses stop the address sanitizer as well;
-  # and, in cold code and in that of coppice_typed, which read no raw memory, alignment.
+  # and, in cold code and in that of coppice_typed, which read no raw memory, alignment and
+  # pointer-overflow.
   set(cold $<BOOL:$<TARGET_PROPERTY:COPPICE_COLD>>)
   set(typed $<OR:${cold},$<BOOL:$<TARGET_PROPERTY:COPPICE_TYPED>>>)
   target_compile_options(coppice_settings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-O$<IF:${cold},0,1> -g1
-      -fno-sanitize=null,vptr,object-size$<${typed}:,alignment>>
+      -fno-sanitize=null,vptr,object-size$<${typed}:,alignment,pointer-overflow>>
     # For what others check: kernels/CMakeLists.txt.
     $<$<BOOL:$<TARGET_PROPERTY:COPPICE_UNCHECKED>>:-fno-sanitize=all;-O2>)
   if(COPPICE_QUICK_BUILD)
