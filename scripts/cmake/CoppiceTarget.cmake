@@ -45,6 +45,7 @@ if(COPPICE_SANITIZE)
   target_compile_options(coppice_settings INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-O$<IF:${cold},0,1> -g1
       -fno-sanitize=null,vptr,object-size$<${typed}:,alignment,pointer-overflow>>
+    $<$<BOOL:$<TARGET_PROPERTY:COPPICE_TEST>>:-fno-sanitize=undefined>  # tests/CMakeLists.txt
     # For what others check: kernels/CMakeLists.txt.
     $<$<BOOL:$<TARGET_PROPERTY:COPPICE_UNCHECKED>>:-fno-sanitize=all;-O2>)
   if(COPPICE_QUICK_BUILD)
