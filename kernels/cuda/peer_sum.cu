@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(PeerSum::line_threads)
   const auto block = static_cast<int>(blockIdx.x);
   const int i = block * PeerSum::line_threads + static_cast<int>(threadIdx.x);
   const std::uint32_t sum = peers.done[block] + 1;
-  constexpr int lines = static_cast<int>(PeerSum::blocks) * PeerSum::line_threads;
+  constexpr int lines = PeerSum::line_blocks * PeerSum::line_threads;
   const auto place = [&](int gpu, int from) {
     return peers.lines[gpu] + (std::int64_t{sum & 1} * peers.ranks + from) * 2 * lines + i;
   };

@@ -19,25 +19,25 @@ namespace coppice::cuda {
 /// is the same on all, whoever records or plays them.
 struct PeerSum {
   static constexpr int most_ranks = 8;
-  static constexpr std::int64_t blocks = 64, block_values = 8192;
+  static constexpr std::int64_t blocks = 128, block_values = 8192;
   /// That a GPU sends for one sum.
   static constexpr std::int64_t most_sent = blocks * block_values;
 
   /// Sums of no more numbers than a thread for each four take them by lines: 16 bytes of two
   /// numbers, each with the sum's count beside it, so that what comes says itself that it has come.
   /// A mark behind them would wait for them to have arrived.
-  static constexpr int line_threads = 256;
-  static constexpr std::int64_t most_in_lines = blocks * line_threads * 4;
+  static constexpr int line_threads = 256, line_blocks = 64;
+  static constexpr std::int64_t most_in_lines = line_blocks * line_threads * 4;
 
   int rank = 0, ranks = 1;
   float* inbox[most_ranks];            ///< of each GPU: [2][ranks][blocks][block_values]
-  uint4* lines[most_ranks];            ///< of each GPU: [2][ranks][2][blocks * line_threads]
+  uint4* lines[most_ranks];            ///< of each GPU: [2][ranks][2][line_blocks * line_threads]
   std::uint32_t* arrived[most_ranks];  ///< of each GPU: [ranks][blocks], sums whose numbers came
   std::uint32_t* done;                 ///< own: [blocks], sums
   const std::uint32_t* given_up;       ///< on the host: not 0: nobody waits any more
 
   static std::int64_t inbox_values(int ranks) { return 2 * ranks * most_sent; }
-  static std::int64_t inbox_lines(int ranks) { return 4 * ranks * blocks * line_threads; }
+  static std::int64_t inbox_lines(int ranks) { return 4 * ranks * line_blocks * line_threads; }
   /// Whether it takes a sum of so many numbers.
   static bool takes(const float* values, std::int64_t count, int ranks) {
     return count % 4 == 0 && count * (ranks - 1) <= most_sent &&

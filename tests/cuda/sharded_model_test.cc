@@ -51,12 +51,13 @@ TEST_F(ShardedOnGpus, SumsAreThoseOfAllRanks) {
   auto own = cards(2);
   const std::vector<Device*> by_rank = {own[0].get(), own[1].get()};
   auto communicators = own[0]->make_communicators(by_rank, usual_patience);
-  const std::vector<std::int64_t> counts = {4, 4096, 5000, 266240, 6, 1000004, 20, 524288};
+  const std::vector<std::int64_t> counts = {4,       4096, 5000,   266240,  6,
+                                            1000004, 20,   655360, 1048576, 1200004};
   std::vector<std::vector<std::vector<float>>> sums(2);
   constexpr int turns = 20;
   on_both(by_rank, [&](std::size_t rank) {
     Device& device = *by_rank[rank];
-    const DeviceBuffer place = device.allocate(1000004 * sizeof(float), "a test");
+    const DeviceBuffer place = device.allocate(1200004 * sizeof(float), "a test");
     for (int turn = 0; turn < turns; ++turn) {
       for (const std::int64_t count : counts) {
         std::vector<float> values(static_cast<std::size_t>(count));
