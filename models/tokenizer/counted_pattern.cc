@@ -54,9 +54,10 @@ struct Item {
   }
 };
 
-class Rewriter {
+class PatternRewriter {
  public:
-  Rewriter(std::string_view pattern, const std::string& where) : rest_(pattern), where_(where) {}
+  PatternRewriter(std::string_view pattern, const std::string& where)
+      : rest_(pattern), where_(where) {}
 
   std::string rewritten() { return alternatives({.top = true, .behind = false}); }
 
@@ -259,7 +260,7 @@ class Rewriter {
 }  // namespace
 
 std::string counted_pattern(std::string_view pattern, const std::string& where) {
-  return Rewriter(pattern, where).rewritten();
+  return PatternRewriter(pattern, where).rewritten();
 }
 
 }  // namespace coppice::tokenization
