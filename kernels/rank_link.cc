@@ -1,5 +1,6 @@
 #include "kernels/rank_link.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -59,15 +60,41 @@ std::string RankLink::receive_hello(TcpSocket& socket, Deadline deadline) {
   return text;
 }
 
-RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience)
+RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience,
+                   bool beats)
     : socket_(std::move(socket)),
       other_(std::move(other)),
       patience_(patience),
+      beats_(beats),
       reader_([this] { read_messages(); }) {}
 
 RankLink::~RankLink() {
   socket_.shut_down();
   reader_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    leaves_ = true;
+  }
+  leaving_.notify_all();
+  if (beater_.joinable()) beater_.join();
+}
+
+void RankLink::begin_beating(std::chrono::milliseconds others_patience) {
+  const auto between = std::max(others_patience / 4, std::chrono::milliseconds(1));
+  beater_ = std::thread([this, between] { beat(between); });
+}
+
+void RankLink::beat(std::chrono::milliseconds between) {
+  try {
+    std::unique_lock lock(mutex_);
+    while (!leaving_.wait_for(lock, between, [&] { return leaves_; })) {
+      lock.unlock();
+      send(Kind::beat, "");
+      lock.lock();
+    }
+  } catch (const std::exception&) {
+    // The link is lost, and whoever uses it hears why.
+  }
 }
 
 void RankLink::send(Kind kind, std::initializer_list<std::span<const std::byte>> parts) {
@@ -90,7 +117,7 @@ void RankLink::send(Kind kind, std::string_view text) { send(kind, {coppice::byt
 RankLink::Message RankLink::receive(Kind kind) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return !messages_.empty() || !why_.empty() || ended_; };
-  if (!news_.wait_for(lock, patience_, has_come)) throw_late();
+  if (!news_.wait_for(lock, patience_, has_come)) throw_failure(late());
   if (messages_.empty()) require_hope();
   if (messages_.empty() || messages_.front().kind != kind) {
     throw_failure(cat(rank_subject, other_, " answers something else"));
@@ -115,7 +142,7 @@ RankLink::Message RankLink::receive_any() {
 void RankLink::receive_values(std::span<float> values) {
   std::unique_lock lock(mutex_);
   const auto has_come = [&] { return !values_.empty() || !why_.empty() || ended_; };
-  if (!news_.wait_for(lock, patience_, has_come)) throw_late();
+  if (!news_.wait_for(lock, patience_, has_come)) throw_failure(late());
   require_hope();
   if (values_.empty() || values_.front().bytes.size() != values.size_bytes()) {
     throw_failure(cat(rank_subject, other_, " runs another pass"));
@@ -153,9 +180,13 @@ void RankLink::on_failure(std::function<void(const std::string& why)> hear) {
 void RankLink::read_messages() {
   try {
     while (true) {
+      if (!socket_.wait_to_receive(beats_ ? deadline_in(patience_) : no_deadline)) {
+        return lose(late());
+      }
       const Head head = receive_head(socket_, no_deadline);
       Message message{head.kind, std::vector<std::byte>(head.bytes)};
       socket_.receive(message.bytes, no_deadline);
+      if (head.kind == Kind::beat) continue;
       if (head.kind == Kind::failed) return lose(std::string(text_of(message.bytes)));
       const std::lock_guard lock(mutex_);
       if (head.kind == Kind::end) {
@@ -183,9 +214,9 @@ void RankLink::lose(const std::string& why) {
   if (hear_) std::exchange(hear_, {})(first);
 }
 
-void RankLink::throw_late() const {
-  throw_failure(cat(rank_subject, "nothing came from ", other_, " for ", seconds_of(patience_),
-                    " s; see what holds it up, and start again"));
+std::string RankLink::late() const {
+  return cat(rank_subject, "nothing came from ", other_, " for ", seconds_of(patience_),
+             " s; see what holds it up, and start again");
 }
 
 void RankLink::require_sound() {

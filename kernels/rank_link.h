@@ -38,6 +38,7 @@ class RankLink {
     values,   ///< numbers of a sum over ranks
     failed,   ///< the sender gives up, and why
     end,      ///< the sender needs the other no more
+    beat,     ///< the sender lives
   };
   struct Message {
     Kind kind;
@@ -51,8 +52,9 @@ class RankLink {
   static std::string receive_hello(TcpSocket& socket, Deadline deadline);
 
   /// `other` names the peer in messages, as in "rank 1 of 2". Nothing waits longer for it than
-  /// `patience`.
-  RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience);
+  /// `patience`. A peer that `beats` is lost once it has sent nothing for so long.
+  RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience,
+           bool beats = false);
   ~RankLink();
   RankLink(const RankLink&) = delete;
   RankLink& operator=(const RankLink&) = delete;
@@ -60,6 +62,9 @@ class RankLink {
   /// Throws Error(failure) once either side has given up, here and below. From any thread.
   void send(Kind kind, std::initializer_list<std::span<const std::byte>> parts);
   void send(Kind kind, std::string_view text);
+  /// Sends a beat four times in `others_patience`, the patience of a peer that expects beats, for
+  /// as long as the link lasts. Called once.
+  void begin_beating(std::chrono::milliseconds others_patience);
   /// The next message but values: one of this kind, or, without limit of time, any.
   Message receive(Kind kind);
   Message receive_any();
@@ -80,22 +85,26 @@ class RankLink {
 
  private:
   void read_messages();
+  void beat(std::chrono::milliseconds between);
   void lose(const std::string& why);
-  [[noreturn]] void throw_late() const;
+  std::string late() const;
   void require_hope() const;
 
   TcpSocket socket_;
   const std::string other_;
   const std::chrono::milliseconds patience_;
+  const bool beats_;  ///< the other side does
   std::timed_mutex sending_;
   std::mutex mutex_;  ///< of what follows
   std::condition_variable news_;
   std::deque<Message> messages_, values_;
   std::string why_;     ///< a side gave up; empty: none did
   bool ended_ = false;  ///< the other side needs this one no more
+  bool leaves_ = false;
+  std::condition_variable leaving_;
   std::mutex hearing_;  ///< of hear_; taken before mutex_
   std::function<void(const std::string&)> hear_;
-  std::thread reader_;
+  std::thread reader_, beater_;
 };
 
 /// Text and bytes of messages.

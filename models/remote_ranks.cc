@@ -119,11 +119,15 @@ void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
   const Deadline deadline = deadline_in(hello_patience);
   std::string why;
   RankClaims of_other;
+  std::chrono::milliseconds others_patience = patience_;
   try {
     const Json hello = Json::parse(RankLink::receive_hello(socket, deadline));
     hello.at("build").get_to(of_other.build);
     hello.at("model").get_to(of_other.model);
     hello.at("key").get_to(of_other.key);
+    // Another build may say none; it is refused below.
+    others_patience = std::chrono::milliseconds(
+        std::clamp<std::int64_t>(hello.value("patience", std::int64_t{1000}), 1, 1'000'000'000));
   } catch (const Json::exception&) {
     last_stranger_ = "its hello cannot be read";
     return;
@@ -165,6 +169,7 @@ void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
   if (is_admitted) {
     links_.push_back(
         std::make_unique<RankLink>(std::move(socket), name_of_rank(rank, ranks), patience_));
+    links_.back()->begin_beating(others_patience);
   } else if (has_key) {
     throw_failure(cat(rank_subject, why));
   } else {
@@ -238,9 +243,13 @@ JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
     TcpSocket socket = TcpSocket::connect(address, deadline);
     RankLink::send(
         socket, Kind::hello,
-        Json{{"build", claims.build}, {"model", claims.model}, {"key", claims.key}}.dump(),
+        Json{{"build", claims.build},
+             {"model", claims.model},
+             {"key", claims.key},
+             {"patience", patience.count()}}
+            .dump(),
         deadline);
-    link_ = std::make_unique<RankLink>(std::move(socket), rank_0, patience);
+    link_ = std::make_unique<RankLink>(std::move(socket), rank_0, patience, true);
   } catch (const Error& error) {
     throw_failure(cat(rank_subject, rank_0, ": ", error.what(),
                       "; start it with rank-address, and see that it can be reached"));

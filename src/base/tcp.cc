@@ -26,21 +26,26 @@ constexpr int idle_seconds = 10, interval_seconds = 5, probes = 3;
 
 std::string reason() { return std::strerror(errno); }
 
-// Waits for events of a descriptor; false once the time is over.
-bool wait_for(int descriptor, short events, Deadline deadline) {
+// Waits for an event of any descriptor; false once the time is over. Asks at least once: what has
+// come counts, however late this process looks.
+bool wait_for(std::span<pollfd> asked, Deadline deadline) {
   while (true) {
     int milliseconds = -1;
     if (deadline != no_deadline) {
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      if (left <= 0) return false;
-      milliseconds = static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
+      milliseconds = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
     }
-    pollfd asked{descriptor, events, 0};
-    const int ready = poll(&asked, 1, milliseconds);
+    const int ready = poll(asked.data(), asked.size(), milliseconds);
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) throw_failure(cat("waiting for a connection: ", reason()));
+    if (Clock::now() >= deadline) return false;
   }
+}
+
+bool wait_for(int descriptor, short events, Deadline deadline) {
+  pollfd asked{descriptor, events, 0};
+  return wait_for(std::span(&asked, 1), deadline);
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -148,6 +153,10 @@ void TcpSocket::receive(std::span<std::byte> bytes, Deadline deadline) {
       throw_failure("it sends nothing");
     }
   }
+}
+
+bool TcpSocket::wait_to_receive(Deadline deadline) const {
+  return wait_for(descriptor_, POLLIN, deadline);
 }
 
 void TcpSocket::shut_down() noexcept { static_cast<void>(shutdown(descriptor_, SHUT_RDWR)); }

@@ -47,6 +47,9 @@ class TcpSocket {
   void send(std::span<const std::byte> bytes, Deadline deadline);
   /// Fills `bytes`.
   void receive(std::span<std::byte> bytes, Deadline deadline);
+  /// Waits until there is something to receive, or the end of the connection; false once the time
+  /// is over.
+  bool wait_to_receive(Deadline deadline) const;
   /// Ends what either thread waits for. From any thread.
   void shut_down() noexcept;
 

@@ -15,7 +15,7 @@ namespace coppice {
 namespace {
 
 /// Changes with the messages that ranks send each other.
-constexpr int protocol = 1;
+constexpr int protocol = 2;
 
 constexpr const char* address_option = "rank-address";
 
