@@ -23,15 +23,33 @@ struct Head {
 constexpr std::array<char, 8> magic = {'c', 'o', 'p', 'p', 'i', 'c', 'e', '1'};
 /// Far above any pass or sum.
 constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34;
+/// Longest first message of a link: until it has come, the peer may be a stranger.
+constexpr std::uint64_t most_first_bytes = std::uint64_t{1} << 16;
+/// Bytes that are made room for before any have come.
+constexpr std::uint64_t first_piece = std::uint64_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
 
-Head receive_head(TcpSocket& socket, Deadline deadline) {
+Head receive_head(TcpSocket& socket, Deadline deadline, std::uint64_t most = most_bytes) {
   Head head{};
   socket.receive(std::as_writable_bytes(std::span(&head, 1)), deadline);
   if (head.magic != magic) throw_failure("it is no coppice of this kind");
-  if (head.bytes > most_bytes) throw_failure("it sent a message that is too long");
+  if (head.bytes > most) throw_failure("it sent a message that is too long");
   return head;
+}
+
+// Takes no more memory than twice what has come, whatever the head announces. next_deadline() is
+// of one piece.
+template <typename NextDeadline>
+std::vector<std::byte> receive_body(TcpSocket& socket, std::uint64_t bytes,
+                                    const NextDeadline& next_deadline) {
+  std::vector<std::byte> body;
+  while (body.size() < bytes) {
+    const std::size_t come = body.size();
+    body.resize(std::min<std::uint64_t>(bytes, std::max<std::uint64_t>(2 * come, first_piece)));
+    socket.receive(std::span(body).subspan(come), next_deadline());
+  }
+  return body;
 }
 
 /// Time for telling the other side why this one gives up.
@@ -179,13 +197,11 @@ void RankLink::on_failure(std::function<void(const std::string& why)> hear) {
 
 void RankLink::read_messages() {
   try {
-    while (true) {
-      if (!socket_.wait_to_receive(beats_ ? deadline_in(patience_) : no_deadline)) {
-        return lose(late());
-      }
-      const Head head = receive_head(socket_, no_deadline);
-      Message message{head.kind, std::vector<std::byte>(head.bytes)};
-      socket_.receive(message.bytes, no_deadline);
+    const auto deadline = [&] { return beats_ ? deadline_in(patience_) : no_deadline; };
+    for (std::uint64_t most = most_first_bytes;; most = most_bytes) {
+      if (!socket_.wait_to_receive(deadline())) return lose(late());
+      const Head head = receive_head(socket_, deadline(), most);
+      Message message{head.kind, receive_body(socket_, head.bytes, deadline)};
       if (head.kind == Kind::beat) continue;
       if (head.kind == Kind::failed) return lose(std::string(text_of(message.bytes)));
       const std::lock_guard lock(mutex_);
