@@ -3,9 +3,11 @@
 #include "models/remote_ranks.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "base/error.h"
@@ -258,6 +260,70 @@ TEST_F(Remote, ARankThatHangsEndsThePass) {
             "start again");
   release.set_value();
   EXPECT_NE(hangs.get().find("nothing came from rank 1"), std::string::npos);
+}
+
+TEST_F(Remote, AnIdleRankZeroIsWaitedFor) {
+  auto joined = join(claims, {}, milliseconds(1000));  // less than rank 0's patience
+  auto run = lead(await(2));
+  std::this_thread::sleep_for(milliseconds(2500));
+  run->chain(tokens_, {}, {0});
+  run.reset();
+  EXPECT_EQ(joined.get(), "none");
+}
+
+/// What a rank says that has joined another program than rank 0.
+class Impostor : public Remote {
+ protected:
+  std::string line_of_rank(const std::function<void(TcpSocket&)>& answer) {
+    auto joined = join(claims, {}, milliseconds(300));
+    std::optional<TcpSocket> socket = listener_.accept(no_deadline);
+    (void)RankLink::receive_hello(*socket, no_deadline);
+    answer(*socket);
+    return joined.get();
+  }
+  static std::string welcome() {
+    return R"({"rank": 1, "ranks": 2, "cuda": false, "compute": 0, "integer_products": false, "kv": 0})";
+  }
+  /// Begins a message that announces so many bytes.
+  static void announce(TcpSocket& socket, RankLink::Kind kind, std::uint64_t bytes) {
+    struct {
+      char magic[8] = {'c', 'o', 'p', 'p', 'i', 'c', 'e', '1'};
+      RankLink::Kind kind;
+      std::uint32_t unused = 0;
+      std::uint64_t bytes;
+    } const head{.kind = kind, .bytes = bytes};
+    socket.send(std::as_bytes(std::span(&head, 1)), no_deadline);
+  }
+  static long peak_kibibytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  }
+};
+
+TEST_F(Impostor, ARankZeroThatHangsEndsTheOthers) {
+  const std::string late =
+      cat("tensor parallel: nothing came from rank 0 at 127.0.0.1:", listener_.port(),
+          " for 0.3 s; see what holds it up, and start again");
+  EXPECT_EQ(line_of_rank([](TcpSocket&) {}), late);
+  EXPECT_EQ(line_of_rank([](TcpSocket& socket) {
+              RankLink::send(socket, RankLink::Kind::welcome, welcome(), no_deadline);
+            }),
+            late);
+}
+
+TEST_F(Impostor, AnnouncedBytesTakeNoMemory) {
+  constexpr std::uint64_t bytes = std::uint64_t{1} << 33;
+  const long before = peak_kibibytes();
+  const std::string first =
+      line_of_rank([](TcpSocket& socket) { announce(socket, RankLink::Kind::welcome, bytes); });
+  EXPECT_NE(first.find("it sent a message that is too long"), std::string::npos) << first;
+  const std::string later = line_of_rank([](TcpSocket& socket) {
+    RankLink::send(socket, RankLink::Kind::welcome, welcome(), no_deadline);
+    announce(socket, RankLink::Kind::load, bytes);
+  });
+  EXPECT_NE(later.find("it sends nothing"), std::string::npos) << later;
+  EXPECT_LT(peak_kibibytes() - before, 256 << 10);
 }
 
 TEST_F(Remote, ARankZeroThatLeavesEndsTheOthers) {
