@@ -30,11 +30,15 @@ constexpr std::uint64_t first_piece = std::uint64_t{1} << 20;
 
 std::span<const std::byte> bytes_of(const Head& head) { return std::as_bytes(std::span(&head, 1)); }
 
+void check(const Head& head, std::uint64_t most) {
+  if (head.magic != magic) throw_failure("it is no coppice of this kind");
+  if (head.bytes > most) throw_failure("it sent a message that is too long");
+}
+
 Head receive_head(TcpSocket& socket, Deadline deadline, std::uint64_t most = most_bytes) {
   Head head{};
   socket.receive(std::as_writable_bytes(std::span(&head, 1)), deadline);
-  if (head.magic != magic) throw_failure("it is no coppice of this kind");
-  if (head.bytes > most) throw_failure("it sent a message that is too long");
+  check(head, most);
   return head;
 }
 
@@ -70,12 +74,26 @@ void RankLink::send(TcpSocket& socket, Kind kind, std::string_view text, Deadlin
   socket.send(coppice::bytes_of(text), deadline);
 }
 
-std::string RankLink::receive_hello(TcpSocket& socket, Deadline deadline) {
-  const Head head = receive_head(socket, deadline);
-  if (head.kind != Kind::hello || head.bytes > most_hello_bytes) throw_failure("it says no hello");
-  std::string text(head.bytes, '\0');
-  socket.receive(std::as_writable_bytes(std::span(text)), deadline);
-  return text;
+std::optional<std::string> RankLink::take_hello(TcpSocket& socket, std::string& come) {
+  while (true) {
+    std::size_t wanted = sizeof(Head);
+    if (come.size() >= wanted) {
+      Head head{};
+      std::memcpy(&head, come.data(), sizeof(head));
+      check(head, most_bytes);
+      if (head.kind != Kind::hello || head.bytes > most_hello_bytes) {
+        throw_failure("it says no hello");
+      }
+      wanted += head.bytes;
+      if (come.size() == wanted) return come.substr(sizeof(head));
+    }
+    const std::size_t before = come.size();
+    come.resize(wanted);
+    const std::size_t more =
+        socket.receive_some(std::as_writable_bytes(std::span(come)).subspan(before));
+    come.resize(before + more);
+    if (more == 0) return std::nullopt;
+  }
 }
 
 RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::milliseconds patience,

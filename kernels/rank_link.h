@@ -9,6 +9,7 @@
 #include <functional>
 #include <initializer_list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,8 +49,9 @@ class RankLink {
   /// Longest hello, the one message that a stranger may send.
   static constexpr std::uint64_t most_hello_bytes = 4096;
   static void send(TcpSocket& socket, Kind kind, std::string_view text, Deadline deadline);
-  /// A hello, from whoever has connected. Throws Error(failure) for anything else.
-  static std::string receive_hello(TcpSocket& socket, Deadline deadline);
+  /// Takes in what has come of a hello, from whoever has connected, behind `come`. Returns its text
+  /// once all has come, until then nullopt. Throws Error(failure) for anything else.
+  static std::optional<std::string> take_hello(TcpSocket& socket, std::string& come);
 
   /// `other` names the peer in messages, as in "rank 1 of 2". Nothing waits longer for it than
   /// `patience`. A peer that `beats` is lost once it has sent nothing for so long.

@@ -1,6 +1,7 @@
 #include "models/remote_ranks.h"
 
 #include <algorithm>
+#include <list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -19,6 +20,10 @@ using Kind = RankLink::Kind;
 
 /// Time that a connection has for its hello.
 constexpr std::chrono::seconds hello_patience(2);
+/// Connections that may take it at once; the oldest are closed for further ones.
+constexpr std::size_t most_newcomers = 64;
+/// Time between looks at those that have joined.
+constexpr std::chrono::milliseconds look_between(100);
 
 // Calls read(json); what a message lacks is the sender's fault.
 template <typename Read>
@@ -93,20 +98,7 @@ class ElsewhereEpilogue final : public PassEpilogue {
 RemoteRanks::RemoteRanks(TcpListener& listener, int ranks, const RankClaims& claims,
                          const RankDevice& device, std::chrono::milliseconds patience)
     : patience_(patience) {
-  const Deadline deadline = deadline_in(patience);
-  while (this->ranks() < ranks) {
-    std::optional<TcpSocket> socket = listener.accept(deadline);
-    if (!socket) {
-      const int here = this->ranks();
-      throw_failure(cat(rank_subject, here, " of ", ranks, " ranks came within ",
-                        seconds_of(patience), " s",
-                        last_stranger_.empty()
-                            ? ""
-                            : cat(" (and a connection that was refused: ", last_stranger_, ")"),
-                        "; start coppice rank for each of the others"));
-    }
-    admit(std::move(*socket), ranks, claims, device);
-  }
+  await(listener, ranks, claims, device);
   for (const auto& link : links_) {
     memory_.push_back(from_message(link->receive(Kind::ready), link->other(), [](const Json& json) {
       return RankMemory{{json.at("total"), json.at("free"), json.at("budget")}, json.at("host")};
@@ -114,14 +106,68 @@ RemoteRanks::RemoteRanks(TcpListener& listener, int ranks, const RankClaims& cla
   }
 }
 
-void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
+struct RemoteRanks::Newcomer {
+  TcpSocket socket;
+  Deadline deadline = deadline_in(hello_patience);
+  std::string come;  ///< of its hello
+};
+
+void RemoteRanks::await(TcpListener& listener, int ranks, const RankClaims& claims,
                         const RankDevice& device) {
+  const Deadline deadline = deadline_in(patience_);
+  std::list<Newcomer> newcomers;
+  while (this->ranks() < ranks) {
+    const Deadline now = deadline_in(std::chrono::milliseconds(0));
+    if (now >= deadline) {
+      throw_failure(cat(rank_subject, this->ranks(), " of ", ranks, " ranks came within ",
+                        seconds_of(patience_), " s",
+                        last_stranger_.empty()
+                            ? ""
+                            : cat(" (and a connection that was refused: ", last_stranger_, ")"),
+                        "; start coppice rank for each of the others"));
+    }
+    std::vector<const TcpSocket*> sockets;
+    for (const Newcomer& newcomer : newcomers) sockets.push_back(&newcomer.socket);
+    listener.wait(sockets, std::min(deadline, now + look_between));
+    // One that has joined may be gone before all have.
+    for (const auto& link : links_) link->require_sound();
+    while (std::optional<TcpSocket> socket = listener.accept(now)) {
+      newcomers.emplace_back(std::move(*socket));
+      if (newcomers.size() > most_newcomers) newcomers.pop_front();
+    }
+    newcomers.remove_if([&](Newcomer& newcomer) {
+      return this->ranks() < ranks && listen_to(newcomer, ranks, claims, device);
+    });
+  }
+}
+
+// Returns true once the newcomer has been admitted or refused.
+bool RemoteRanks::listen_to(Newcomer& newcomer, int ranks, const RankClaims& claims,
+                            const RankDevice& device) {
+  std::optional<std::string> hello;
+  try {
+    hello = RankLink::take_hello(newcomer.socket, newcomer.come);
+  } catch (const Error& error) {
+    last_stranger_ = error.what();
+    return true;
+  }
+  if (hello) {
+    admit(newcomer.socket, *hello, ranks, claims, device);
+    return true;
+  }
+  if (deadline_in(std::chrono::milliseconds(0)) < newcomer.deadline) return false;
+  last_stranger_ = "it says nothing";
+  return true;
+}
+
+void RemoteRanks::admit(TcpSocket& socket, const std::string& text, int ranks,
+                        const RankClaims& claims, const RankDevice& device) {
   const Deadline deadline = deadline_in(hello_patience);
   std::string why;
   RankClaims of_other;
   std::chrono::milliseconds others_patience = patience_;
   try {
-    const Json hello = Json::parse(RankLink::receive_hello(socket, deadline));
+    const Json hello = Json::parse(text);
     hello.at("build").get_to(of_other.build);
     hello.at("model").get_to(of_other.model);
     hello.at("key").get_to(of_other.key);
@@ -130,9 +176,6 @@ void RemoteRanks::admit(TcpSocket socket, int ranks, const RankClaims& claims,
         std::clamp<std::int64_t>(hello.value("patience", std::int64_t{1000}), 1, 1'000'000'000));
   } catch (const Json::exception&) {
     last_stranger_ = "its hello cannot be read";
-    return;
-  } catch (const Error& error) {
-    last_stranger_ = error.what();
     return;
   }
   const int rank = this->ranks();
@@ -241,14 +284,13 @@ JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
   const Deadline deadline = deadline_in(patience);
   try {
     TcpSocket socket = TcpSocket::connect(address, deadline);
-    RankLink::send(
-        socket, Kind::hello,
-        Json{{"build", claims.build},
-             {"model", claims.model},
-             {"key", claims.key},
-             {"patience", patience.count()}}
-            .dump(),
-        deadline);
+    RankLink::send(socket, Kind::hello,
+                   Json{{"build", claims.build},
+                        {"model", claims.model},
+                        {"key", claims.key},
+                        {"patience", patience.count()}}
+                       .dump(),
+                   deadline);
     link_ = std::make_unique<RankLink>(std::move(socket), rank_0, patience, true);
   } catch (const Error& error) {
     throw_failure(cat(rank_subject, rank_0, ": ", error.what(),

@@ -79,7 +79,11 @@ class RemoteRanks {
   void end() noexcept;
 
  private:
-  void admit(TcpSocket socket, int ranks, const RankClaims& claims, const RankDevice& device);
+  struct Newcomer;
+  void await(TcpListener& listener, int ranks, const RankClaims& claims, const RankDevice& device);
+  bool listen_to(Newcomer& newcomer, int ranks, const RankClaims& claims, const RankDevice& device);
+  void admit(TcpSocket& socket, const std::string& hello, int ranks, const RankClaims& claims,
+             const RankDevice& device);
 
   const std::chrono::milliseconds patience_;
   std::vector<std::unique_ptr<RankLink>> links_;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/error.h"
 
@@ -140,18 +141,19 @@ void TcpSocket::send(std::span<const std::byte> bytes, Deadline deadline) {
   }
 }
 
+std::size_t TcpSocket::receive_some(std::span<std::byte> bytes) {
+  const ssize_t read = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (read > 0) return static_cast<std::size_t>(read);
+  if (read == 0) throw_failure("the connection was closed");
+  if (errno != EAGAIN && errno != EINTR) throw_failure(cat("the connection is lost: ", reason()));
+  return 0;
+}
+
 void TcpSocket::receive(std::span<std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
-    const ssize_t read = recv(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (read > 0) {
-      bytes = bytes.subspan(static_cast<std::size_t>(read));
-    } else if (read == 0) {
-      throw_failure("the connection was closed");
-    } else if (errno != EAGAIN && errno != EINTR) {
-      throw_failure(cat("the connection is lost: ", reason()));
-    } else if (!wait_for(descriptor_, POLLIN, deadline)) {
-      throw_failure("it sends nothing");
-    }
+    const std::size_t come = receive_some(bytes);
+    bytes = bytes.subspan(come);
+    if (come == 0 && !wait_to_receive(deadline)) throw_failure("it sends nothing");
   }
 }
 
@@ -188,6 +190,12 @@ std::uint16_t TcpListener::port() const {
   if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+}
+
+void TcpListener::wait(std::span<const TcpSocket* const> sockets, Deadline deadline) const {
+  std::vector<pollfd> asked = {{descriptor_, POLLIN, 0}};
+  for (const TcpSocket* const socket : sockets) asked.push_back({socket->descriptor_, POLLIN, 0});
+  static_cast<void>(wait_for(asked, deadline));
 }
 
 std::optional<TcpSocket> TcpListener::accept(Deadline deadline) {

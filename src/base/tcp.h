@@ -45,6 +45,8 @@ class TcpSocket {
   /// Sends all. Throws Error(failure) if the connection is lost or the time is over, here and
   /// below.
   void send(std::span<const std::byte> bytes, Deadline deadline);
+  /// Takes what has come, at most so much; 0: nothing more has.
+  std::size_t receive_some(std::span<std::byte> bytes);
   /// Fills `bytes`.
   void receive(std::span<std::byte> bytes, Deadline deadline);
   /// Waits until there is something to receive, or the end of the connection; false once the time
@@ -54,6 +56,7 @@ class TcpSocket {
   void shut_down() noexcept;
 
  private:
+  friend class TcpListener;
   int descriptor_;
 };
 
@@ -66,6 +69,9 @@ class TcpListener {
   ~TcpListener();
 
   std::uint16_t port() const;
+  /// Waits until somebody comes or one of the sockets has something to receive, or the time is
+  /// over.
+  void wait(std::span<const TcpSocket* const> sockets, Deadline deadline) const;
   /// nullopt: nobody came in time.
   std::optional<TcpSocket> accept(Deadline deadline);
 

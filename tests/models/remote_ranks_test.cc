@@ -179,6 +179,30 @@ TEST_F(Remote, StrangersAreWaitedPast) {
   EXPECT_EQ(joined.get(), "none");
 }
 
+TEST_F(Remote, SilentConnectionsHoldUpNobody) {
+  std::vector<TcpSocket> silent;
+  for (int i = 0; i < 100; ++i) {  // more than are listened to at once
+    silent.push_back(TcpSocket::connect({"127.0.0.1", listener_.port()}, no_deadline));
+    if (i % 2 == 0) silent.back().send(bytes_of("copp"), no_deadline);
+  }
+  auto joined = join();
+  // One after the other they would take 200 s.
+  auto run = lead(await(2, milliseconds(20000)));
+  run->chain(tokens_, {}, {0});
+  run.reset();
+  EXPECT_EQ(joined.get(), "none");
+}
+
+TEST_F(Remote, OneThatIsLostBeforeAllHaveComeIsNamed) {
+  auto others = std::async(std::launch::async, [&] { return error_line([&] { await(3); }); });
+  {
+    const JoinedRank leaves({"127.0.0.1", listener_.port()}, claims, milliseconds(20000));
+    EXPECT_EQ(leaves.rank(), 1);
+  }
+  EXPECT_EQ(others.get(),
+            "tensor parallel: rank 1 of 3: the connection was closed; see why its process ended");
+}
+
 TEST_F(Remote, AnotherKeyIsWaitedPastAndNamed) {
   RankClaims other = claims;
   other.key = "b key";
@@ -277,7 +301,8 @@ class Impostor : public Remote {
   std::string line_of_rank(const std::function<void(TcpSocket&)>& answer) {
     auto joined = join(claims, {}, milliseconds(300));
     std::optional<TcpSocket> socket = listener_.accept(no_deadline);
-    (void)RankLink::receive_hello(*socket, no_deadline);
+    std::string come;
+    while (!RankLink::take_hello(*socket, come)) (void)socket->wait_to_receive(no_deadline);
     answer(*socket);
     return joined.get();
   }
