@@ -85,9 +85,11 @@ TcpAddress tcp_address(const std::string& option, const std::string& text) {
     } else if (address.host.find(':') != text.npos) {
       address.host.clear();
     }
-    if (error == std::errc() && read == end && !address.host.empty()) return address;
+    const bool has_port = error == std::errc() && read == end && address.port != 0;
+    if (has_port && !address.host.empty()) return address;
   }
-  throw_usage(cat(option, " ", quote(text), ": use HOST:PORT, such as 127.0.0.1:7300"));
+  throw_usage(cat(option, " ", quote(text),
+                  ": use HOST:PORT, such as 127.0.0.1:7300, with a port of 1 to 65535"));
 }
 
 TcpSocket::TcpSocket(int descriptor) : descriptor_(descriptor) {

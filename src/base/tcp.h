@@ -19,7 +19,7 @@ struct TcpAddress {
   bool is_loopback() const;
 };
 
-/// "HOST:PORT" or "[HOST]:PORT". Throws Error(usage) that names `option`.
+/// "HOST:PORT" or "[HOST]:PORT", with a port above 0. Throws Error(usage) that names `option`.
 TcpAddress tcp_address(const std::string& option, const std::string& text);
 
 using Deadline = std::chrono::steady_clock::time_point;

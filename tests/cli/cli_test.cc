@@ -496,6 +496,11 @@ TEST_F(CliRanks, WhatCannotBeIsRefused) {
   const std::string one = "generate --device cpu --prompt x --rank-address ";
   expect_error(one + "127.0.0.1", 2, "rank-address '127.0.0.1': use HOST:PORT");
   expect_error(one + "127.0.0.1:70000 --tensor-parallel 2", 2, "use HOST:PORT");
+  expect_error(one + "127.0.0.1:0 --tensor-parallel 2", 2, "with a port of 1 to 65535");
+  expect_error(one + "'' --tensor-parallel 2", 2, "--rank-address '': it is empty");
+  expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --rank-key ''", 2,
+               "--rank-key '': it is empty");
+  expect_error("rank --connect 127.0.0.1:0", 2, "with a port of 1 to 65535");
   expect_error(one + "127.0.0.1:7300", 2, "say how many share the target");
   expect_error(one + "0.0.0.0:7300 --tensor-parallel 2", 2, "give a rank-key");
   expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --draft-tensor-parallel 2", 2,
