@@ -13,7 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "base/error.h"
 
@@ -63,6 +62,17 @@ Addresses resolved(const TcpAddress& address, int flags) {
   return {list, freeaddrinfo};
 }
 
+// Says whether an address is one of loopback's, 127.0.0.0/8 or ::1.
+bool reaches_this_machine_only(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& of = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(of.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  const in6_addr& of = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&of) || (IN6_IS_ADDR_V4MAPPED(&of) && of.s6_addr[12] == 127);
+}
+
 void set(int descriptor, int level, int option, int value) {
   static_cast<void>(setsockopt(descriptor, level, option, &value, sizeof(value)));
 }
@@ -70,7 +80,13 @@ void set(int descriptor, int level, int option, int value) {
 }  // namespace
 
 bool TcpAddress::is_loopback() const {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+  if (host == "localhost") return true;
+  addrinfo wanted{};
+  wanted.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &wanted, &list) != 0) return false;
+  const Addresses addresses(list, freeaddrinfo);
+  return reaches_this_machine_only(*list->ai_addr);
 }
 
 TcpAddress tcp_address(const std::string& option, const std::string& text) {
@@ -168,45 +184,66 @@ void TcpSocket::shut_down() noexcept { static_cast<void>(shutdown(descriptor_, S
 TcpListener::TcpListener(const TcpAddress& address) {
   const Addresses addresses = resolved(address, AI_PASSIVE);
   std::string why = "it has no address";
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+  const auto refuse = [&] {
+    for (const int descriptor : descriptors_) close(descriptor);
+    throw_failure(cat(address.host, ":", address.port, ": cannot listen there (", why,
+                      "); use an address of this machine and a free port"));
+  };
+  std::vector<std::span<const char>> bound;
+  for (addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const std::span<const char> name(reinterpret_cast<const char*>(at->ai_addr), at->ai_addrlen);
+    // Names may have an address twice.
+    if (std::ranges::any_of(bound, [&](auto of) { return std::ranges::equal(of, name); })) continue;
     const int descriptor =
         socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
     if (descriptor < 0) continue;
     set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1);
     if (bind(descriptor, at->ai_addr, at->ai_addrlen) == 0 && listen(descriptor, 64) == 0) {
-      descriptor_ = descriptor;
-      return;
+      bound.push_back(name);
+      descriptors_.push_back(descriptor);
+      is_loopback_ = is_loopback_ && reaches_this_machine_only(*at->ai_addr);
+      continue;
     }
+    const int failure = errno;
     why = reason();
     close(descriptor);
+    // Nobody can come to an address that this machine lacks, but at one in use to another program.
+    if (failure != EADDRNOTAVAIL) refuse();
   }
-  throw_failure(cat(address.host, ":", address.port, ": cannot listen there (", why,
-                    "); use an address of this machine and a free port"));
+  if (descriptors_.empty()) refuse();
 }
 
-TcpListener::~TcpListener() { close(descriptor_); }
+TcpListener::~TcpListener() {
+  for (const int descriptor : descriptors_) close(descriptor);
+}
 
 std::uint16_t TcpListener::port() const {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  if (getsockname(descriptor_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+  if (getsockname(descriptors_.front(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
   return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
 void TcpListener::wait(std::span<const TcpSocket* const> sockets, Deadline deadline) const {
-  std::vector<pollfd> asked = {{descriptor_, POLLIN, 0}};
+  std::vector<pollfd> asked;
+  for (const int descriptor : descriptors_) asked.push_back({descriptor, POLLIN, 0});
   for (const TcpSocket* const socket : sockets) asked.push_back({socket->descriptor_, POLLIN, 0});
   static_cast<void>(wait_for(asked, deadline));
 }
 
 std::optional<TcpSocket> TcpListener::accept(Deadline deadline) {
-  while (wait_for(descriptor_, POLLIN, deadline)) {
-    const int descriptor = accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor >= 0) return TcpSocket(descriptor);
-    // One that left again is no reason to end.
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      throw_failure(cat("taking a connection: ", reason()));
+  std::vector<pollfd> asked;
+  for (const int descriptor : descriptors_) asked.push_back({descriptor, POLLIN, 0});
+  while (wait_for(asked, deadline)) {
+    for (const pollfd& of : asked) {
+      if (of.revents == 0) continue;
+      const int descriptor = accept4(of.fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (descriptor >= 0) return TcpSocket(descriptor);
+      // One that left again is no reason to end.
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        throw_failure(cat("taking a connection: ", reason()));
+      }
     }
   }
   return std::nullopt;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace coppice {
 
@@ -16,6 +17,7 @@ struct TcpAddress {
   std::string host;
   std::uint16_t port = 0;
 
+  /// It is a number that only this machine reaches, or "localhost".
   bool is_loopback() const;
 };
 
@@ -62,13 +64,16 @@ class TcpSocket {
 
 class TcpListener {
  public:
-  /// Throws Error(failure) where it cannot listen there.
+  /// Listens at all addresses of this machine that the host has. Throws Error(failure) where it
+  /// cannot listen there.
   explicit TcpListener(const TcpAddress& address);
   TcpListener(const TcpListener&) = delete;
   TcpListener& operator=(const TcpListener&) = delete;
   ~TcpListener();
 
   std::uint16_t port() const;
+  /// Only this machine reaches it.
+  bool is_loopback() const { return is_loopback_; }
   /// Waits until somebody comes or one of the sockets has something to receive, or the time is
   /// over.
   void wait(std::span<const TcpSocket* const> sockets, Deadline deadline) const;
@@ -76,7 +81,8 @@ class TcpListener {
   std::optional<TcpSocket> accept(Deadline deadline);
 
  private:
-  int descriptor_ = -1;
+  std::vector<int> descriptors_;
+  bool is_loopback_ = true;
 };
 
 }  // namespace coppice

@@ -24,6 +24,13 @@ RankClaims claims_of(const EngineOptions& options) {
           options.rank_key};
 }
 
+void require_key(const EngineOptions& options, bool is_loopback) {
+  if (is_loopback || !options.rank_key.empty()) return;
+  throw_usage(cat(address_option, " ", quote(options.rank_address),
+                  ": other machines can reach it; give a rank-key, which the others are given, "
+                  "too"));
+}
+
 std::chrono::milliseconds checked_patience(const EngineOptions& options) {
   if (!(options.rank_timeout >= 0.01 && options.rank_timeout <= 1e6)) {
     throw_usage(cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
@@ -41,12 +48,7 @@ void check_rank_options(const EngineOptions& options) {
     }
     return;
   }
-  const TcpAddress address = tcp_address(address_option, options.rank_address);
-  if (!address.is_loopback() && options.rank_key.empty()) {
-    throw_usage(cat(address_option, " ", quote(options.rank_address),
-                    ": other machines can reach it; give a rank-key, which the others are given, "
-                    "too"));
-  }
+  require_key(options, tcp_address(address_option, options.rank_address).is_loopback());
   if (options.tensor_parallel < 2) {
     throw_usage(cat(address_option,
                     ": it waits for other processes' ranks; say how many share the target, this "
@@ -65,6 +67,7 @@ void check_rank_options(const EngineOptions& options) {
 std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Device& device) {
   if (options.rank_address.empty()) return nullptr;
   TcpListener listener(tcp_address(address_option, options.rank_address));
+  require_key(options, listener.is_loopback());  // a name may mean any address
   return std::make_unique<RemoteRanks>(listener, options.tensor_parallel, claims_of(options),
                                        RankDevice{device.name() == "cuda", device.compute_dtype(),
                                                   device.integer_products(), device.kv_dtype()},

@@ -502,7 +502,9 @@ TEST_F(CliRanks, WhatCannotBeIsRefused) {
                "--rank-key '': it is empty");
   expect_error("rank --connect 127.0.0.1:0", 2, "with a port of 1 to 65535");
   expect_error(one + "127.0.0.1:7300", 2, "say how many share the target");
-  expect_error(one + "0.0.0.0:7300 --tensor-parallel 2", 2, "give a rank-key");
+  for (const char* reachable : {"0.0.0.0", "[::]", "10.0.0.1", "127.example.com", "127.0.0.1.nip.io"}) {
+    expect_error(cat(one, reachable, ":7300 --tensor-parallel 2"), 2, "give a rank-key");
+  }
   expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --draft-tensor-parallel 2", 2,
                "the draft is whole on rank 0");
   expect_error(one + "192.0.2.1:7300 --tensor-parallel 2 --rank-key env:HOME", 1,

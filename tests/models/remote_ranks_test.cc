@@ -160,6 +160,20 @@ TEST_F(Remote, AWrongBatchHarmsNothing) {
   EXPECT_EQ(joined.get(), "none");
 }
 
+// --- addresses ----------------------------------------------------------------------------------
+
+TEST(TcpAddresses, LoopbackIsANumberOfThisMachine) {
+  for (const char* host : {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1", "localhost"}) {
+    EXPECT_TRUE((TcpAddress{host, 1}.is_loopback())) << host;
+  }
+  for (const char* host : {"127.example.com", "127.0.0.1.example.com", "128.0.0.1", "0.0.0.0", "::",
+                           "::2", "::ffff:10.0.0.1", "localhost.example.com", ""}) {
+    EXPECT_FALSE((TcpAddress{host, 1}.is_loopback())) << host;
+  }
+  EXPECT_TRUE(TcpListener({"127.0.0.1", 0}).is_loopback());
+  EXPECT_FALSE(TcpListener({"0.0.0.0", 0}).is_loopback());
+}
+
 // --- meeting ------------------------------------------------------------------------------------
 
 TEST_F(Remote, StrangersAreWaitedPast) {
