@@ -24,6 +24,9 @@ using Clock = std::chrono::steady_clock;
 /// Silence after which the system asks a peer whether it is there, and between and how often.
 constexpr int idle_seconds = 10, interval_seconds = 5, probes = 3;
 
+/// Longest that one of a host's addresses is waited for before the next is tried.
+constexpr std::chrono::milliseconds longest_turn(60000);
+
 std::string reason() { return std::strerror(errno); }
 
 // Waits for an event of any descriptor; false once the time is over. Asks at least once: what has
@@ -122,7 +125,9 @@ TcpSocket::~TcpSocket() {
 
 TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline) {
   const Addresses addresses = resolved(address, 0);
-  while (true) {
+  // A host of which nothing comes back must not keep the others from their turn. One that is far
+  // away has more time in later rounds.
+  for (std::chrono::milliseconds turn(1000);; turn = std::min(2 * turn, longest_turn)) {
     for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
       const int descriptor =
           socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol);
@@ -132,7 +137,7 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline) {
       if (errno != EINPROGRESS) continue;
       int failure = 0;
       socklen_t size = sizeof(failure);
-      if (wait_for(descriptor, POLLOUT, deadline) &&
+      if (wait_for(descriptor, POLLOUT, std::min(deadline, deadline_in(turn))) &&
           getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0) {
         return made;
       }
