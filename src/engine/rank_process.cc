@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fingerprint.h"
 #include "base/memory_limit.h"
+#include "base/utf8.h"
 #include "engine/loading.h"
 #include "kernels/cuda_module.h"
 #include "models/gguf/gguf_file.h"
@@ -31,6 +32,21 @@ void require_key(const EngineOptions& options, bool is_loopback) {
                   "too"));
 }
 
+// Keys travel as text in a hello, which has a limit.
+void check_key(const std::string& key) {
+  constexpr std::size_t most_bytes = 1024;
+  if (key.size() > most_bytes) {
+    throw_usage(cat("rank-key: the key has ", key.size(), " bytes; use at most ", most_bytes));
+  }
+  const bool has_controls = std::ranges::any_of(key, [](char of) {
+    const auto byte = static_cast<unsigned char>(of);
+    return byte < 0x20 || byte == 0x7f;
+  });
+  if (has_controls || !is_valid_utf8(key)) {
+    throw_usage("rank-key: the key is no text; write random bytes as text, such as in hexadecimal");
+  }
+}
+
 std::chrono::milliseconds checked_patience(const EngineOptions& options) {
   if (!(options.rank_timeout >= 0.01 && options.rank_timeout <= 1e6)) {
     throw_usage(cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
@@ -42,6 +58,7 @@ std::chrono::milliseconds checked_patience(const EngineOptions& options) {
 
 void check_rank_options(const EngineOptions& options) {
   (void)checked_patience(options);
+  check_key(options.rank_key);
   if (options.rank_address.empty()) {
     if (!options.rank_key.empty()) {
       throw_usage("rank-key: it is for ranks in other processes; give rank-address, too");
@@ -77,6 +94,7 @@ std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Dev
 void serve_rank(const EngineOptions& options) {
   const TcpAddress address = tcp_address("connect", options.rank_address);
   const std::chrono::milliseconds patience = checked_patience(options);
+  check_key(options.rank_key);
   if (options.target.empty()) throw_usage("target: no model folder was given");
   // The files that are fingerprinted are those that are loaded.
   const auto held = held_gguf(options.target);

@@ -502,7 +502,8 @@ TEST_F(CliRanks, WhatCannotBeIsRefused) {
                "--rank-key '': it is empty");
   expect_error("rank --connect 127.0.0.1:0", 2, "with a port of 1 to 65535");
   expect_error(one + "127.0.0.1:7300", 2, "say how many share the target");
-  for (const char* reachable : {"0.0.0.0", "[::]", "10.0.0.1", "127.example.com", "127.0.0.1.nip.io"}) {
+  for (const char* reachable :
+       {"0.0.0.0", "[::]", "10.0.0.1", "127.example.com", "127.0.0.1.nip.io"}) {
     expect_error(cat(one, reachable, ":7300 --tensor-parallel 2"), 2, "give a rank-key");
   }
   expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --draft-tensor-parallel 2", 2,
@@ -510,6 +511,15 @@ TEST_F(CliRanks, WhatCannotBeIsRefused) {
   expect_error(one + "192.0.2.1:7300 --tensor-parallel 2 --rank-key env:HOME", 1,
                "cannot listen there");
   expect_error(one + "127.0.0.1:7300 --tensor-parallel 2 --rank-timeout 0", 2, "rank-timeout 0");
+  std::ofstream(folder("long.key")) << std::string(5000, 'k');
+  std::ofstream(folder("raw.key"), std::ios::binary) << std::string(16, '\xc7') << '\x01';
+  for (const std::string& command :
+       {one + "127.0.0.1:7300 --tensor-parallel 2", cat("rank --connect 127.0.0.1:", port_)}) {
+    expect_error(cat(command, " --rank-key '", folder("long.key"), "'"), 2,
+                 "rank-key: the key has 5000 bytes; use at most 1024");
+    expect_error(cat(command, " --rank-key '", folder("raw.key"), "'"), 2,
+                 "rank-key: the key is no text");
+  }
   expect_error("generate --device cpu --prompt x --rank-key env:HOME", 2, "give rank-address, too");
   expect_error("rank", 2, "--connect HOST:PORT is missing");
   expect_error("rank --connect nowhere", 2, "use HOST:PORT");
