@@ -307,6 +307,10 @@ JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
   });
 }
 
+void JoinedRank::give_up(const std::string& why) noexcept {
+  link_->abort(rank_failure(rank_, ranks_, why));
+}
+
 void JoinedRank::serve(const RankMemory& memory, Device& device, const Load& load) {
   try {
     link_->send(Kind::ready, Json{{"total", memory.device.total},
@@ -316,7 +320,7 @@ void JoinedRank::serve(const RankMemory& memory, Device& device, const Load& loa
                                  .dump());
     follow(device, load);
   } catch (const std::exception& error) {
-    link_->abort(rank_failure(rank_, ranks_, error.what()));
+    give_up(error.what());
     throw;
   }
 }

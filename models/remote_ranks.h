@@ -106,6 +106,8 @@ class JoinedRank {
   const RankDevice& device() const { return device_; }
   int rank() const { return rank_; }
 
+  /// Tells rank 0 why this rank cannot take part.
+  void give_up(const std::string& why) noexcept;
   /// Says what memory there is, loads the slice that rank 0 asks for by load(options, group) and
   /// runs passes until rank 0 needs them no more. Throws Error(failure) if either side fails; the
   /// other one is told.

@@ -44,9 +44,7 @@ int ranks_here(const EngineOptions& options) {
 
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
-  if (options.threads < 0 || options.threads > 1024) {
-    throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
-  }
+  check_device_limits(options);
   CpuOptions cpu;
   cpu.threads = options.threads;
   // Ranks compute at the same time.
@@ -185,6 +183,16 @@ std::chrono::milliseconds rank_patience(const EngineOptions& options) {
       std::chrono::duration<double>(options.rank_timeout));
 }
 
+void check_device_limits(const EngineOptions& options) {
+  if (options.threads < 0 || options.threads > 1024) {
+    throw_usage(cat("threads ", options.threads, ": use 1 to 1024, or 0 for all"));
+  }
+  if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
+    throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
+                    ": use a number above 0, up to 1"));
+  }
+}
+
 std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const RankDevice& asked) {
   if (asked.cuda) return make_cuda_device(cuda_options(options, 0));
   if (!options.devices.empty()) {
@@ -194,10 +202,7 @@ std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const Ran
 }
 
 std::unique_ptr<Device> make_engine_device(const EngineOptions& options) {
-  if (!(options.gpu_memory_fraction > 0.0 && options.gpu_memory_fraction <= 1.0)) {
-    throw_usage(cat("gpu-memory-fraction ", options.gpu_memory_fraction,
-                    ": use a number above 0, up to 1"));
-  }
+  check_device_limits(options);
   check_ranks(options);
   check_rank_options(options);
   const CpuOptions cpu = checked_cpu_options(options);

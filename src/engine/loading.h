@@ -45,6 +45,9 @@ std::unique_ptr<Device> make_engine_device(const EngineOptions& options);
 std::vector<std::unique_ptr<Device>> make_further_devices(const EngineOptions& options,
                                                           const Device& first);
 
+/// Throws Error(usage) for numbers of a device's options that no device takes.
+void check_device_limits(const EngineOptions& options);
+
 /// The device of a rank in this process, of the kind that rank 0 asks for. Throws Error(failure)
 /// where there is none.
 std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const RankDevice& asked);

@@ -95,11 +95,23 @@ void serve_rank(const EngineOptions& options) {
   const TcpAddress address = tcp_address("connect", options.rank_address);
   const std::chrono::milliseconds patience = checked_patience(options);
   check_key(options.rank_key);
+  check_device_limits(options);
+  if (options.devices.size() > 1) {
+    throw_usage(
+        cat("devices: ", options.devices.size(), " GPUs are listed, and a rank has one; list one"));
+  }
   if (options.target.empty()) throw_usage("target: no model folder was given");
   // The files that are fingerprinted are those that are loaded.
   const auto held = held_gguf(options.target);
   JoinedRank rank(address, claims_of(options), patience);
-  const std::unique_ptr<Device> device = make_rank_device(options, rank.device());
+  const std::unique_ptr<Device> device = [&] {
+    try {
+      return make_rank_device(options, rank.device());
+    } catch (const std::exception& error) {
+      rank.give_up(error.what());
+      throw;
+    }
+  }();
   const DeviceScope scope(*device);
   rank.serve({device->memory(), available_memory()}, *device,
              [&](const ModelOptions& asked, Communicator& communicator) {

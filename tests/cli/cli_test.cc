@@ -483,12 +483,33 @@ TEST_F(CliRanks, RankZeroThatIsKilledEndsTheOthers) {
   EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
 }
 
+TEST_F(CliRanks, RankZeroThatHangsEndsTheOthers) {
+  const std::string pid = folder("pid");
+  (void)lead(many_texts(), rank("rank.err", "--rank-timeout 3") +
+                               once_written(cat("kill -STOP $(cat '", pid,
+                                                "'); sleep 9; kill -KILL $(cat '", pid, "')")) +
+                               cat("sh -c 'echo $$ >\"", pid, "\"; exec \"$@\"' sh env "));
+  const std::string errors = errors_of("rank.err", "\n");
+  EXPECT_NE(errors.find(cat("coppice: tensor parallel: nothing came from rank 0 at 127.0.0.1:",
+                            port_, " for 3 s; see what holds it up, and start again")),
+            std::string::npos)
+      << errors;
+}
+
 TEST_F(CliRanks, AnotherModelIsRefusedOnBothSides) {
   const std::string other = cat("--target '", (stories() / "draft").string(), "'");
   const Result r = lead(common_ + "4", rank("rank.err", other));
   EXPECT_EQ(r.code, 1);
   const std::string line = "rank 1 of 2 has another model (fingerprint ";
   EXPECT_NE(r.err.find(line), std::string::npos) << r.err;
+  EXPECT_NE(errors_of("rank.err", line).find(line), std::string::npos) << slurp(folder("rank.err"));
+}
+
+TEST_F(CliRanks, WhatARankCannotBeIsSaidOnBothSides) {
+  const Result r = lead(common_ + "4", rank("rank.err", "--devices 0"));
+  EXPECT_EQ(r.code, 1);
+  const std::string line = "devices: it names a GPU, and rank 0 is on a CPU; leave it out";
+  EXPECT_NE(r.err.find("tensor parallel: rank 1 of 2 failed: " + line), std::string::npos) << r.err;
   EXPECT_NE(errors_of("rank.err", line).find(line), std::string::npos) << slurp(folder("rank.err"));
 }
 
@@ -522,6 +543,11 @@ TEST_F(CliRanks, WhatCannotBeIsRefused) {
   }
   expect_error("generate --device cpu --prompt x --rank-key env:HOME", 2, "give rank-address, too");
   expect_error("rank", 2, "--connect HOST:PORT is missing");
+  const std::string joins = cat("rank --connect 127.0.0.1:", port_, " ");  // nobody is there
+  expect_error(joins + "--threads -1", 2, "threads -1: use 1 to 1024");
+  expect_error(joins + "--threads 2000", 2, "threads 2000: use 1 to 1024");
+  expect_error(joins + "--gpu-memory-fraction 2", 2, "gpu-memory-fraction 2: use");
+  expect_error(joins + "--devices 0,1", 2, "devices: 2 GPUs are listed, and a rank has one");
   expect_error("rank --connect nowhere", 2, "use HOST:PORT");
   expect_error(cat("rank --connect 127.0.0.1:", port_, " --rank-timeout 0.3"), 1,
                "nobody listens at 127.0.0.1:");
