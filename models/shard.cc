@@ -56,9 +56,12 @@ std::int32_t kv_heads_of_rank(const ModelConfig& config, int ranks) {
   return std::max(1, config.kv_heads / ranks);
 }
 
-ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, const Shard& shard) {
+ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, const Shard& shard,
+                    bool is_draft) {
+  const char* const model = is_draft ? "the draft" : "the model";
   const auto refuse = [&](const auto&... why) {
-    throw_usage(cat("tensor-parallel ", shard.ranks, ": ", why..., "; use fewer GPUs"));
+    throw_usage(cat(is_draft ? "draft-" : "", "tensor-parallel ", shard.ranks, ": ", why...,
+                    "; use fewer GPUs"));
   };
   const int ranks = shard.ranks;
   if (ranks < 1 || shard.rank < 0 || shard.rank >= ranks) {
@@ -71,10 +74,10 @@ ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, cons
             {0, config.vocab_size}};
   }
   if (config.heads % ranks != 0) {
-    refuse("the model's ", config.heads, " heads are no multiple of it");
+    refuse(model, "'s ", config.heads, " heads are no multiple of it");
   }
   if (config.kv_heads % ranks != 0 && ranks % config.kv_heads != 0) {
-    refuse("the model's ", config.kv_heads, " KV heads are neither a multiple nor a divisor of it");
+    refuse(model, "'s ", config.kv_heads, " KV heads are neither a multiple nor a divisor of it");
   }
   ModelSlice slice;
   slice.heads = share(config.heads, 1, shard);
@@ -90,7 +93,7 @@ ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, cons
     refuse("the ", config.intermediate_size, " inputs of down_proj are too few blocks of ",
            borders.down, " numbers");
   }
-  if (config.vocab_size < ranks) refuse("the model has ", config.vocab_size, " tokens");
+  if (config.vocab_size < ranks) refuse(model, " has ", config.vocab_size, " tokens");
   slice.ffn = share(config.intermediate_size, unit, shard);
   slice.vocab = vocab_share(config, shard);
   return slice;

@@ -43,8 +43,10 @@ struct BlockBorders {
 };
 BlockBorders borders_of(const ModelConfig& config, const StoredWeights& stored);
 
-/// Throws Error(usage) where the model cannot be split so, naming what does not divide.
-ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, const Shard& shard);
+/// Throws Error(usage) where the model cannot be split so, naming the option, which is
+/// draft-tensor-parallel of a draft, and what does not divide.
+ModelSlice slice_of(const ModelConfig& config, const BlockBorders& borders, const Shard& shard,
+                    bool is_draft = false);
 
 /// Logits that each rank computes.
 std::vector<std::int64_t> vocab_widths(const ModelConfig& config, int ranks);

@@ -255,7 +255,8 @@ void settle_ranks(EngineOptions& options, const PairFiles& pair, const Device& d
   }
   const auto require_split = [&](ModelRole role, int ranks) {
     const ModelFiles& files = pair.of(role);
-    (void)slice_of(files.config, borders_of(files.config, files.weights), {0, ranks});
+    (void)slice_of(files.config, borders_of(files.config, files.weights), {0, ranks},
+                   role == ModelRole::draft);
   };
   if (options.tensor_parallel == 0) {
     const auto can_split = [&](int ranks) {

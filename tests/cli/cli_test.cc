@@ -514,6 +514,8 @@ TEST_F(CliRanks, WhatARankCannotBeIsSaidOnBothSides) {
 }
 
 TEST_F(CliRanks, WhatCannotBeIsRefused) {
+  expect_error("generate --device cpu --prompt x --draft-tensor-parallel 4", 2,
+               "draft-tensor-parallel 4: the draft's 2 heads are no multiple of it");
   const std::string one = "generate --device cpu --prompt x --rank-address ";
   expect_error(one + "127.0.0.1", 2, "rank-address '127.0.0.1': use HOST:PORT");
   expect_error(one + "127.0.0.1:70000 --tensor-parallel 2", 2, "use HOST:PORT");
