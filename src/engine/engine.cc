@@ -17,6 +17,7 @@
 #include "engine/rank_process.h"
 #include "engine/sequence_impl.h"
 #include "engine/shared_vocabulary.h"
+#include "kernels/rank_failure.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model_folder.h"
 
@@ -54,6 +55,35 @@ const char* name_of(FinishReason reason) {
 }
 
 namespace {
+
+// Returns the name of the rank that has the least memory; empty: this process, rank 0.
+std::string least_rank(std::span<const RankMemory> others, const Device& device) {
+  const bool on_host = device.shares_host_memory();
+  const auto free = [&](const RankMemory& of) {
+    return on_host ? of.host
+                   : static_cast<std::int64_t>(std::min(of.device.free, of.device.budget));
+  };
+  std::int64_t least = free({on_host ? DeviceMemory{} : device.memory(), available_memory()});
+  std::string name;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (free(others[i]) >= least) continue;
+    least = free(others[i]);
+    name = name_of_rank(static_cast<int>(i) + 1, static_cast<int>(others.size()) + 1);
+  }
+  return name;
+}
+
+// Calls plan(). If memory is too little, says that it is the memory of `rank`.
+template <typename Plan>
+auto with_least_rank(const std::string& rank, const Plan& plan) {
+  try {
+    return plan();
+  } catch (const Error& error) {
+    const std::string why = error.what();
+    if (rank.empty() || !why.starts_with("too little memory")) throw;
+    throw_failure(cat(why, "; ", rank, " has the least"));
+  }
+}
 
 void check_bias(const std::vector<std::pair<TokenId, double>>& bias) {
   std::vector<TokenId> tokens;
@@ -152,12 +182,15 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     host_memory = std::min(host_memory, of.host);
   }
   const auto available = [&] { return std::min(available_memory(), host_memory); };
+  const std::string least = others ? least_rank(others->memory(), device) : "";
   KvTokens kv;
   if (device.shares_host_memory()) {
-    plan_host_layers(options, *files, device.compute_dtype(), available());
+    with_least_rank(
+        least, [&] { plan_host_layers(options, *files, device.compute_dtype(), available()); });
     options.max_batch_rows = plan_host_rows(options, available());
   } else {
-    const MemoryPlan plan = plan_memory(options, *files, device, memory);
+    const MemoryPlan plan =
+        with_least_rank(least, [&] { return plan_memory(options, *files, device, memory); });
     kv = plan.kv;
     options.max_batch_rows = plan.batch_rows;
     options.max_tree_size = plan.max_tree_size;
@@ -178,8 +211,11 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   files.reset();  // packed is what passes read
   impl->sampler = make_sampler(device, *impl->target.model, impl->draft.model.get(), options);
   if (device.shares_host_memory()) {
-    kv = plan_host_kv(options, config, impl->draft.model ? &impl->draft.model->config() : nullptr,
-                      device.kv_dtype(), available());
+    kv = with_least_rank(least, [&] {
+      return plan_host_kv(options, config,
+                          impl->draft.model ? &impl->draft.model->config() : nullptr,
+                          device.kv_dtype(), available());
+    });
   }
   impl->target.pool = make_pool(*impl->target.model, kv.target);
   impl->target_runner = std::make_unique<TargetRunner>(*impl->target.model, *impl->target.pool);

@@ -513,6 +513,14 @@ TEST_F(CliRanks, WhatARankCannotBeIsSaidOnBothSides) {
   EXPECT_NE(errors_of("rank.err", line).find(line), std::string::npos) << slurp(folder("rank.err"));
 }
 
+TEST_F(CliRanks, TheRankOfLeastMemoryIsNamed) {
+  const Result r = lead(common_ + "4 --kv-tokens 4000000",
+                        cat("(ulimit -v 4000000; ", rank("rank.err"), ") ; "));
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("too little memory"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("; rank 1 of 2 has the least"), std::string::npos) << r.err;
+}
+
 TEST_F(CliRanks, WhatCannotBeIsRefused) {
   expect_error("generate --device cpu --prompt x --draft-tensor-parallel 4", 2,
                "draft-tensor-parallel 4: the draft's 2 heads are no multiple of it");
