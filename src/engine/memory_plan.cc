@@ -160,11 +160,27 @@ void require_host_memory(const EngineOptions& options, const Model& target, cons
       " more of its memory, or use a quantised target"));
 }
 
+// Throws where the layers that are asked to stay take more of the host's memory than weights may.
+void require_layers_fit(const EngineOptions& options, std::span<const std::size_t> blocks,
+                        std::size_t others, std::int32_t layers) {
+  const std::int32_t staying = std::min(options.gpu_layers, layers);
+  const std::int32_t places = ModelOptions().stream_places;
+  const std::size_t weights = others + layer_bytes(blocks, staying, places);
+  const auto room = static_cast<std::size_t>(options.host_memory);
+  if (weights <= room) return;
+  const std::int32_t most = others > room ? -1 : most_resident(blocks, places, room - others);
+  throw_failure(cat("too little memory: weights with ", staying, " of the target's ", layers,
+                    " layers in memory (gpu-layers) take ", mebibytes(weights), ", but ",
+                    mebibytes(room), " may be used (host-memory); ",
+                    most < 0 ? "raise host-memory, or use a quantised model"
+                             : cat("gpu-layers ", most, " would fit")));
+}
+
 }  // namespace
 
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
                       std::int64_t available_bytes) {
-  if (options.gpu_layers >= 0) return;
+  if (options.gpu_layers >= 0 && options.host_memory == 0) return;
   const ModelFiles& target = files.target;
   const auto blocks = packed_layer_bytes(target.weights, compute_dtype, target.config.layers);
   const auto visiting = visiting_bytes(blocks, 0);
@@ -174,6 +190,9 @@ void plan_host_layers(EngineOptions& options, const PairFiles& files, DType comp
   }
   const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
   const bool given = options.host_memory > 0;
+  if (options.gpu_layers >= 0) {
+    return require_layers_fit(options, blocks, others, target.config.layers);
+  }
   if (others + visiting <= (given ? options.host_memory : available)) return;
   // KV of automatic size takes up to a quarter of what is free.
   const std::size_t room = given ? options.host_memory : available - available / 4;

@@ -53,7 +53,8 @@ std::vector<DeviceMemory> memory_of_others(std::span<const Device* const> device
 /// of both models take more than host_memory, or, where that is not given, than is free, then
 /// gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory what
 /// weights may take; the other layers are to lie in a file. gpu_layers that are given stay. Throws
-/// Error(failure) where even so too little is free.
+/// Error(failure) where even so too little is free, or where layers that are given to stay take
+/// more than a given host_memory.
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
                       std::int64_t available_bytes);
 

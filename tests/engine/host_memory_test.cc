@@ -1,6 +1,7 @@
 // Rows and KV planned by what a process may still use.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 
 #include "base/error.h"
@@ -53,6 +54,42 @@ TEST(HostLayers, StayWhereMemoryHoldsThem) {
   EXPECT_NE(refused.find("are free for them; use a quantised model"), std::string::npos) << refused;
   asked.gpu_layers = 2;
   EXPECT_EQ(planned(1).gpu_layers, 2) << "as asked";
+}
+
+// Both limits are obeyed, or refused together.
+TEST(HostLayers, ThatAreGivenToStayKeepWithinHostMemory) {
+  testing::TinyModel deep;
+  deep.layers = 6;
+  const testing::TinyPair pair(deep);
+  const PairFiles files(pair.options());
+  const auto refusal = [&](std::int32_t layers, std::uint64_t host_memory) {
+    EngineOptions options = pair.options();
+    options.gpu_layers = layers;
+    options.host_memory = host_memory;
+    try {
+      plan_host_layers(options, files, DType::f32, std::int64_t{1} << 30);
+      EXPECT_EQ(options.gpu_layers, layers);
+      EXPECT_EQ(options.host_memory, host_memory);
+      return std::string();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::failure);
+      return std::string(error.what());
+    }
+  };
+  constexpr std::int32_t all = std::numeric_limits<std::int32_t>::max();
+  std::uint64_t enough = 1;
+  while (!refusal(all, enough).empty()) enough += 256;
+  EXPECT_EQ(refusal(2, enough), "");
+  const std::string fewer = refusal(all, enough - 512);
+  EXPECT_NE(fewer.find("6 of the target's 6 layers in memory (gpu-layers)"), std::string::npos)
+      << fewer;
+  const auto number = fewer.find("; gpu-layers ");
+  ASSERT_NE(number, std::string::npos) << fewer;
+  const int fits = std::stoi(fewer.substr(number + 13));
+  EXPECT_LT(fits, 6);
+  EXPECT_EQ(refusal(fits, enough - 512), "");
+  EXPECT_NE(refusal(fits + 1, enough - 512), "");
+  EXPECT_NE(refusal(0, 1).find("raise host-memory"), std::string::npos);
 }
 
 class HostKv : public ::testing::Test {
