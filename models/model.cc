@@ -78,8 +78,10 @@ void require_memory(const std::filesystem::path& dir, const ModelConfig& config,
   if (weights + workspace > available) {
     throw_failure(cat(dir.string(), ": too little memory: weights ", mebibytes(weights),
                       " + workspace ", mebibytes(workspace), " = ", mebibytes(weights + workspace),
-                      ", available ", mebibytes(available),
-                      "; free memory or choose a smaller model"));
+                      ", available ", mebibytes(available), "; free memory, choose a smaller model",
+                      options.stream_folder.empty()
+                          ? ", or have layers of the target lie in a file (host-memory)"
+                          : " or give a smaller host-memory"));
   }
 }
 

@@ -185,8 +185,11 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   const std::string least = others ? least_rank(others->memory(), device) : "";
   KvTokens kv;
   if (device.shares_host_memory()) {
-    with_least_rank(
-        least, [&] { plan_host_layers(options, *files, device.compute_dtype(), available()); });
+    const std::int64_t free = available();
+    with_least_rank(least, [&] {
+      plan_host_layers(options, *files, device.compute_dtype(), free,
+                       bytes_beside_weights(options, *files, device, free));
+    });
     options.max_batch_rows = plan_host_rows(options, available());
   } else {
     const MemoryPlan plan =

@@ -8,6 +8,7 @@
 #include "engine/cpu_type.h"
 #include "engine/rank_process.h"
 #include "kernels/cpu/workers.h"
+#include "models/graph_model.h"
 #include "models/kv/pass_layout.h"
 #include "models/model_folder.h"
 #include "models/rope_table.h"
@@ -382,6 +383,20 @@ std::int64_t rope_bytes(const ModelConfig& config, const EngineOptions& options)
     bytes += static_cast<std::int64_t>(rope_table_bytes(rope, loaded_positions(config, options)));
   }
   return bytes;
+}
+
+std::int64_t host_workspace_bytes(const EngineOptions& options, const PairFiles& files,
+                                  const Device& device) {
+  const auto of = [&](ModelRole role) {
+    const ModelFiles& model = files.of(role);
+    const int ranks = ranks_of(options, role);
+    const ModelSlice slice =
+        slice_of(model.config, borders_of(model.config, model.weights), {0, ranks});
+    const std::size_t bytes =
+        GraphModel::workspace_bytes(model.config, slice, limits_of(options, role, device), device);
+    return static_cast<std::int64_t>(bytes) * ranks + rope_bytes(model.config, options);
+  };
+  return of(ModelRole::target) + (files.draft ? of(ModelRole::draft) : 0);
 }
 
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype) {

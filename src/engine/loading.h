@@ -103,6 +103,11 @@ std::unique_ptr<KvPool> make_pool(Model& model, std::int32_t kv_tokens);
 /// Bytes of one token's keys and values in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& config, DType kv_dtype);
 
+/// Bytes that the passes of an engine's models take of the host's memory beside weights and KV: all
+/// ranks' workspace, and rotary tables.
+std::int64_t host_workspace_bytes(const EngineOptions& options, const PairFiles& files,
+                                  const Device& device);
+
 /// Positions that a model is loaded for: its context, of up to 8192 tokens or, if that is more,
 /// kv_tokens. LongRoPE's factors go by the length: there kv_tokens may also make it less.
 std::int32_t loaded_positions(const ModelConfig& config, const EngineOptions& options);

@@ -24,6 +24,14 @@ constexpr std::size_t reserved_bytes = std::size_t{256} << 20;
 /// And for what connects a card to others.
 constexpr std::size_t connection_bytes = std::size_t{512} << 20;
 
+/// Tokens of a text that a short one may have beside a tree.
+constexpr std::int32_t short_text = 256;
+
+// Returns what generations and the system itself take of the host's memory.
+std::int64_t left_to_system(std::int64_t available_bytes) {
+  return std::min<std::int64_t>(available_bytes / 16, reserved_bytes);
+}
+
 std::size_t sum(const std::vector<MemoryUse>& uses) {
   std::size_t bytes = 0;
   for (const MemoryUse& use : uses) bytes += use.bytes;
@@ -72,7 +80,7 @@ KvTokens planned_kv(const EngineOptions& options, const ModelConfig& target,
     };
     kv = {scaled(wanted.target, one.target), scaled(wanted.draft, one.draft)};
   }
-  const std::int32_t least = tree_rows(options) + 256;
+  const std::int32_t least = tree_rows(options) + short_text;
   for (std::int32_t eighths = 7; !fits(kv) && eighths >= 0; --eighths) {
     const auto scaled = [&](std::int32_t tokens) {
       return std::max(std::min(tokens, least), tokens / 8 * eighths);
@@ -179,7 +187,7 @@ void require_layers_fit(const EngineOptions& options, std::span<const std::size_
 }  // namespace
 
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
-                      std::int64_t available_bytes) {
+                      std::int64_t available_bytes, std::int64_t beside_bytes) {
   if (options.gpu_layers >= 0 && options.host_memory == 0) return;
   const ModelFiles& target = files.target;
   const auto blocks = packed_layer_bytes(target.weights, compute_dtype, target.config.layers);
@@ -188,27 +196,44 @@ void plan_host_layers(EngineOptions& options, const PairFiles& files, DType comp
   if (files.draft) {
     others += static_cast<std::size_t>(packed_bytes(files.draft->weights, compute_dtype));
   }
-  const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
-  const bool given = options.host_memory > 0;
   if (options.gpu_layers >= 0) {
     return require_layers_fit(options, blocks, others, target.config.layers);
   }
-  if (others + visiting <= (given ? options.host_memory : available)) return;
+  const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
+  const auto beside = std::min(available, static_cast<std::size_t>(beside_bytes));
+  const std::size_t given = options.host_memory > 0 ? options.host_memory : available;
+  if (others + visiting <= std::min(given, available - beside)) return;
   // KV of automatic size takes up to a quarter of what is free.
-  const std::size_t room = given ? options.host_memory : available - available / 4;
+  const std::size_t room = given < available ? std::min(given, available - beside)
+                                             : available - std::max(beside, available / 4);
   const std::int32_t places = ModelOptions().stream_places;
   const std::int32_t resident =
       most_resident(blocks, places, room - std::min<std::size_t>(room, others));
   if (resident < 0 || others > room) {
+    // What passes and KV take is an estimate, so that weights that fit are tried.
+    if (others + visiting <= std::min(given, available)) return;
     throw_failure(
         cat("too little memory: even if all layers of the target lie in a file, weights take ",
             mebibytes(others + layer_bytes(blocks, 0, places)), ", but ", mebibytes(room),
-            given ? " may be used (host-memory)" : " are free for them",
+            room == given ? " may be used (host-memory)" : " are free for them",
             "; use a quantised model, a smaller one or no draft, or free memory"));
   }
   options.gpu_layers = resident;
   options.host_memory = room;
   raise_tree_size(options);
+}
+
+std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles& files,
+                                  const Device& device, std::int64_t available_bytes) {
+  EngineOptions settled = options;
+  settled.max_batch_rows = plan_host_rows(options, available_bytes);
+  const std::int32_t least = tree_rows(options) + short_text;
+  const KvTokens kv = options.kv_tokens > 0 ? KvTokens{options.kv_tokens, options.kv_tokens}
+                                            : KvTokens{least, least};
+  const ModelConfig* const draft = files.draft ? &files.draft->config : nullptr;
+  const std::size_t pools = pools_bytes(files.target.config, draft, device.kv_dtype(), kv);
+  return host_workspace_bytes(settled, files, device) + static_cast<std::int64_t>(pools) +
+         left_to_system(available_bytes);
 }
 
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {
@@ -224,9 +249,7 @@ std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available
 KvTokens plan_host_kv(const EngineOptions& options, const ModelConfig& target,
                       const ModelConfig* draft, DType dtype, std::int64_t available_bytes) {
   const auto pools = [&](const KvTokens& kv) { return pools_bytes(target, draft, dtype, kv); };
-  // What generations and the system itself take beside.
-  const std::int64_t left = std::min<std::int64_t>(available_bytes / 16, reserved_bytes);
-  const auto room = static_cast<std::size_t>(available_bytes - left);
+  const auto room = static_cast<std::size_t>(available_bytes - left_to_system(available_bytes));
   const auto fits = [&](const KvTokens& kv) { return pools(kv) <= room; };
   const KvTokens kv = planned_kv(
       options, target, draft, dtype,

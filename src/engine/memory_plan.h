@@ -50,13 +50,18 @@ MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, con
 std::vector<DeviceMemory> memory_of_others(std::span<const Device* const> devices);
 
 /// Settles where the layers of a target lie whose device shares the host's memory: if the weights
-/// of both models take more than host_memory, or, where that is not given, than is free, then
-/// gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory what
-/// weights may take; the other layers are to lie in a file. gpu_layers that are given stay. Throws
-/// Error(failure) where even so too little is free, or where layers that are given to stay take
-/// more than a given host_memory.
+/// of both models take more than host_memory, or more than `beside_bytes` leave of what is free,
+/// then gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory
+/// what weights may take; the other layers are to lie in a file. gpu_layers that are given stay.
+/// Throws Error(failure) where even so too little is free, or where layers that are given to stay
+/// take more than a given host_memory.
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
-                      std::int64_t available_bytes);
+                      std::int64_t available_bytes, std::int64_t beside_bytes = 0);
+
+/// Returns what an engine takes of `available_bytes` of the host's memory beside its weights, at
+/// the least: the passes' workspace, a short text's KV, and what generations and the system take.
+std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles& files,
+                                  const Device& device, std::int64_t available_bytes);
 
 /// max_batch_rows in the host's memory, settled: if automatic, so that logits take no more than a
 /// sixteenth of `available_bytes`, or a tree's rows. Throws as read_config().

@@ -56,6 +56,53 @@ TEST(HostLayers, StayWhereMemoryHoldsThem) {
   EXPECT_EQ(planned(1).gpu_layers, 2) << "as asked";
 }
 
+// Weights that fit alone leave nothing to passes and KV, as host_memory beyond what is free does.
+TEST(HostLayers, LeaveWhatPassesAndKvTake) {
+  testing::TinyModel deep;
+  deep.layers = 6;
+  const testing::TinyPair pair(deep);
+  const PairFiles files(pair.options());
+  const auto planned = [&](std::int64_t available, std::int64_t beside,
+                           std::uint64_t host_memory = 0) {
+    EngineOptions options = pair.options();
+    options.host_memory = host_memory;
+    plan_host_layers(options, files, DType::f32, available, beside);
+    return options;
+  };
+  std::int64_t weights = std::int64_t{1} << 24;
+  while (planned(weights - 64, 0).gpu_layers < 0) weights -= 64;
+  const std::int64_t free = weights + weights / 16;
+  EXPECT_EQ(planned(free, weights / 16).gpu_layers, -1);
+  for (const std::uint64_t asked : {std::uint64_t{0}, std::uint64_t{1} << 40}) {
+    const EngineOptions streams = planned(free, weights / 8, asked);
+    EXPECT_GE(streams.gpu_layers, 0);
+    EXPECT_EQ(streams.host_memory, static_cast<std::uint64_t>(free - free / 4));
+  }
+  const EngineOptions more = planned(free, free / 4 + 100);
+  EXPECT_EQ(more.host_memory, static_cast<std::uint64_t>(free - free / 4 - 100));
+  EXPECT_EQ(planned(free, weights / 8, static_cast<std::uint64_t>(free)).host_memory,
+            static_cast<std::uint64_t>(free - free / 4));
+  EXPECT_EQ(planned(free, weights / 8, static_cast<std::uint64_t>(free - 1)).host_memory,
+            static_cast<std::uint64_t>(free - weights / 8));
+  EXPECT_EQ(planned(free, free).gpu_layers, -1) << "no room even so: what fits is tried";
+}
+
+TEST(HostLayers, LeaveAtLeastLogitsAndAShortTextsKv) {
+  const EngineOptions options = testing::shipped_options();
+  const PairFiles files(options);
+  const auto device = make_cpu_device({});
+  const ModelConfig &target = files.target.config, &draft = files.draft->config;
+  constexpr std::int64_t free = std::int64_t{1} << 40;
+  const std::int64_t kv = (tree_rows(options) + 256) * (kv_bytes_per_token(target, DType::f32) +
+                                                        kv_bytes_per_token(draft, DType::f32));
+  EXPECT_GT(bytes_beside_weights(options, files, *device, free),
+            kv + logit_bytes(options, target, &draft) / 2);
+  EngineOptions longer = options;
+  longer.kv_tokens = 8192;
+  EXPECT_GT(bytes_beside_weights(longer, files, *device, free),
+            bytes_beside_weights(options, files, *device, free) + 10 * kv);
+}
+
 // Both limits are obeyed, or refused together.
 TEST(HostLayers, ThatAreGivenToStayKeepWithinHostMemory) {
   testing::TinyModel deep;
