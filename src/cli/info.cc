@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/mebibytes.h"
 #include "cli/command.h"
 #include "cli/generation_text.h"
 #include "cli/info_report.h"
@@ -19,7 +20,6 @@
 #include "kernels/device.h"
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
-#include "study/figures/text.h"
 
 namespace coppice::cli {
 namespace {
@@ -105,7 +105,7 @@ std::string describe_machine() {
 }
 
 std::string megabytes(std::int64_t bytes) {
-  return cat(study::fixed(static_cast<double>(bytes) / 1e6, 1), " MB");
+  return coppice::megabytes(static_cast<std::uint64_t>(bytes));
 }
 
 std::string describe(const HostMemory& memory) {
@@ -119,6 +119,10 @@ std::string describe(const HostMemory& memory) {
                   megabytes(memory.logits), "; free now ", megabytes(memory.available))) +
          (memory.target_layers.streamed_bytes > 0 ? line("layers", describe(memory.target_layers))
                                                   : "") +
+         (memory.folder.empty()
+              ? ""
+              : line("layers' file", cat("in ", printable(memory.folder.string()), ", where ",
+                                         megabytes(memory.folder_free), " are free"))) +
          line("at a time", describe_batch(memory.sequences, memory.batch_rows));
 }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files.h"
+#include "base/mebibytes.h"
 #include "base/memory_limit.h"
 #include "cli/generation_text.h"
 #include "engine/cpu_type.h"
@@ -59,6 +61,23 @@ Json folder_json(const std::filesystem::path& dir, const std::vector<std::string
   return {{"folder", dir.string()}, {"runs", obstacles.empty()}, {"cannot_run", obstacles}};
 }
 
+// Copies within memory are beside the layers that they are made of; a file needs its disk's room.
+void place_layers(const EngineOptions& options, HostMemory& memory) {
+  const std::size_t bytes = memory.target_layers.streamed_bytes;
+  if (options.host_memory == 0) {
+    memory.target_weights += static_cast<std::int64_t>(bytes);
+    return;
+  }
+  memory.folder = layers_folder();
+  memory.folder_free = free_of_disk(memory.folder);
+  if (bytes > static_cast<std::uint64_t>(memory.folder_free)) {
+    throw_failure(cat(
+        printable(memory.folder.string()), ": layers that memory does not hold take ",
+        mebibytes(bytes), " there, but ", mebibytes(static_cast<std::uint64_t>(memory.folder_free)),
+        " are free; free some space, or have XDG_CACHE_HOME name a folder with more"));
+  }
+}
+
 }  // namespace
 
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device) {
@@ -73,14 +92,16 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device) 
   EngineOptions settled = options;
   plan_host_layers(settled, files, type, memory.available,
                    bytes_beside_weights(settled, files, device, memory.available));
-  if (settled.gpu_layers >= 0 && settled.host_memory > 0) {
+  if (settled.gpu_layers >= 0 && settled.gpu_layers < target.layers) {
     const auto blocks = packed_layer_bytes(files.target.weights, type, target.layers);
     const auto all = static_cast<std::int32_t>(blocks.size());
     const std::size_t in_memory =
         layer_bytes(blocks, settled.gpu_layers, ModelOptions().stream_places);
     memory.target_weights -= static_cast<std::int64_t>(layer_bytes(blocks, all, 0) - in_memory);
     memory.target_layers = {all, std::min(settled.gpu_layers, all),
-                            visiting_bytes(blocks, settled.gpu_layers), "file"};
+                            visiting_bytes(blocks, settled.gpu_layers),
+                            settled.host_memory > 0 ? "file" : "memory"};
+    if (memory.target_layers.streamed_bytes > 0) place_layers(settled, memory);
   }
   memory.kv_tokens = plan_host_kv(
       settled, target, draft, kv_type,
@@ -188,6 +209,10 @@ Json to_json(const HostMemory& memory) {
                {"sequences", memory.sequences},
                {"batch_rows", memory.batch_rows}};
   if (memory.target_layers.layers > 0) json["target_layers"] = to_json(memory.target_layers);
+  if (!memory.folder.empty()) {
+    json["layers_folder"] = memory.folder.string();
+    json["layers_folder_free"] = memory.folder_free;
+  }
   return json;
 }
 

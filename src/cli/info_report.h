@@ -18,11 +18,13 @@ struct HostMemory {
   std::int64_t available = 0;
   KvTokens kv_tokens;
   std::int32_t sequences = 1, batch_rows = 0;
-  LayerPlacement target_layers;  ///< where some lie in a file
+  LayerPlacement target_layers;  ///< where some lie in a file, or are copied from memory
+  std::filesystem::path folder;  ///< that the file is in
+  std::int64_t folder_free = 0;  ///< bytes
 
   std::int64_t bytes() const { return target_weights + draft_weights + kv + rotary + logits; }
 };
-/// Throws Error(failure) if the KV memory does not fit.
+/// Throws Error(failure) if the KV memory does not fit, or the layers' file its disk.
 HostMemory plan_host_memory(const EngineOptions& options, const Device& device);
 
 /// Why the options' draft cannot help their target, which can be run: the end of a sentence that

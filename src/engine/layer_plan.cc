@@ -24,7 +24,7 @@ LayerPlacement placement_of(const Model& model, int ranks) {
 
 std::string describe(const LayerPlacement& placement) {
   if (placement.streamed_bytes == 0) return "";
-  const std::string others = cat("the others, ", mebibytes(placement.streamed_bytes), ", ");
+  const std::string others = cat("the others, ", megabytes(placement.streamed_bytes), ", ");
   const std::string stay = cat(placement.resident, " of ", placement.layers, " layers stay ");
   if (placement.streamed_from == "file") {
     return cat(stay, "in memory, ", others, "are read from a file in every pass");

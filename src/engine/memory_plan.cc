@@ -370,8 +370,7 @@ std::string describe(const MemoryPlan& plan) {
           "\n");
   const auto line = [&](const std::string& what, std::size_t bytes) {
     char buffer[160];
-    std::snprintf(buffer, sizeof(buffer), "  %-34s %10.1f MiB\n", what.c_str(),
-                  static_cast<double>(bytes) / (1 << 20));
+    std::snprintf(buffer, sizeof(buffer), "  %-34s %13s\n", what.c_str(), megabytes(bytes).c_str());
     text += buffer;
   };
   for (const MemoryUse& use : plan.uses) line(use.purpose, use.bytes);

@@ -41,6 +41,14 @@ class Files : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
+TEST_F(Files, RoomOnADiskIsThatOfTheNearestFolder) {
+  const auto near = [](std::int64_t a, std::int64_t b) { return std::abs(a - b) < (1 << 30); };
+  const auto space = static_cast<std::int64_t>(fs::space(folder_.path()).available);
+  EXPECT_TRUE(near(free_of_disk(folder_.path()), space));
+  EXPECT_TRUE(near(free_of_disk(file("not") / "there" / "yet"), space));
+  EXPECT_EQ(free_of_disk("/proc/not/there"), 0);  // whose file system holds nothing
+}
+
 TEST_F(Files, KeepPermissionsAndLeaveNothingBeside) {
   const mode_t before = ::umask(027);
   coppice::write_file(file("a"), "one");

@@ -157,6 +157,45 @@ TEST_F(Info, AsJsonSaysWhatTheTextSays) {
   EXPECT_FALSE(why.contains("memory"));
 }
 
+// Layers that are to lie in a file need its disk's room, as generate() needs it.
+TEST_F(Info, SaysWhereLayersLieThatMemoryDoesNotHold) {
+  using Json = nlohmann::json;
+  const std::string target = "info --device cpu '" + (stories() / "target").string() + "' ",
+                    streams = target + "--host-memory 30MB ";
+  const std::string here = "XDG_CACHE_HOME='" + folder("cache") + "' ";
+  const Result text = run(streams, here), json_text = run(streams + "--format json", here);
+  ASSERT_EQ(text.code, 0) << text.err;
+  ASSERT_EQ(json_text.code, 0) << json_text.err;
+  EXPECT_NE(text.out.find("are read from a file in every pass\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\nlayers' file    in " + folder("cache") + "/coppice, where "),
+            std::string::npos)
+      << text.out;
+  EXPECT_EQ(text.out.find("MiB"), std::string::npos) << text.out;
+  const Json memory = Json::parse(json_text.out).at("memory");
+  EXPECT_EQ(memory.at("layers_folder"), folder("cache") + "/coppice");
+  EXPECT_GT(memory.at("layers_folder_free"), 0);
+  const auto weights = [](const Json& of) { return of.at("uses").at(0).at("bytes"); };
+  EXPECT_LT(weights(memory), 30'000'000);
+
+  const Result full = run(streams, "XDG_CACHE_HOME=/proc ");  // whose file system holds nothing
+  EXPECT_EQ(full.code, 1);
+  EXPECT_NE(full.err.find("/proc/coppice: layers that memory does not hold take "),
+            std::string::npos)
+      << full.err;
+
+  // More than is free is what is free, and layers that stay on no card are copied in vain.
+  const Result whole = run(target + "--host-memory 100000GiB");
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  const Result in_vain = run(target + "--gpu-layers 1");
+  EXPECT_EQ(in_vain.code, 0) << in_vain.err;
+  EXPECT_NE(in_vain.out.find("in vain: gpu-layers is for GPUs\n"), std::string::npos)
+      << in_vain.out;
+  const Json copied = Json::parse(run(target + "--gpu-layers 1 --format json").out).at("memory"),
+             usual = Json::parse(run(target + "--format json").out).at("memory");
+  EXPECT_GT(weights(copied), weights(usual));
+  EXPECT_FALSE(usual.contains("target_layers"));
+}
+
 // Whatever is wrong with the folders: one object, which says so, one line, and exit code 1.
 TEST_F(Info, AsJsonDescribesFoldersThatAreBroken) {
   using Json = nlohmann::json;

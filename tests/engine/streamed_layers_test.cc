@@ -47,12 +47,12 @@ TEST(LayerPlan, SaysWhatIsCopied) {
   EXPECT_EQ(describe(LayerPlacement{4, 4, 0, ""}), "");
   EXPECT_EQ(
       described("host memory"),
-      "24 of 80 layers stay on the device, the others, 3 MiB, are copied to it in every pass");
+      "24 of 80 layers stay on the device, the others, 3.1 MB, are copied to it in every pass");
   EXPECT_EQ(
       described("file"),
-      "24 of 80 layers stay in memory, the others, 3 MiB, are read from a file in every pass");
+      "24 of 80 layers stay in memory, the others, 3.1 MB, are read from a file in every pass");
   EXPECT_EQ(described("memory"),
-            "24 of 80 layers stay where they are, the others, 3 MiB, are copied in every pass, in "
+            "24 of 80 layers stay where they are, the others, 3.1 MB, are copied in every pass, in "
             "vain: gpu-layers is for GPUs");
 }
 
