@@ -31,8 +31,8 @@ po::options_description machine_options() {
       "cpu-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_cpu_dtypes)),
       "the type of activations on the CPU")(
-      "device", po::value<std::string>()->default_value("cpu")->value_name(any_of(all_devices)),
-      "whose memory is planned: cpu's or, with cuda, the card's")(
+      "device", po::value<std::string>()->default_value("auto")->value_name(any_of(all_devices)),
+      "whose memory is planned: a card's, the CPU's, or, by auto, the card's if there is one")(
       "kv-dtype",
       po::value<std::string>()->default_value("auto")->value_name(any_of(all_kv_dtypes)),
       "what keys and values are kept in; a GPU takes the model's type")(
@@ -219,6 +219,7 @@ int info(const std::vector<std::string>& arguments) {
   if (draft != "none") options.draft = draft;
   const auto held = held_gguf(options.target);  // so that all is said of one file
   read_roundings(values, options);
+  leave_out_idle_placement(values, options);
   if (values["tree-size"].defaulted() && !options.draft.empty()) {
     options.streamed_tree_size = usual_streamed_tree;
   }

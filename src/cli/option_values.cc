@@ -46,7 +46,13 @@ std::uint64_t bytes_in(const std::string& option, const std::string& text) {
     if (rest == "b") scale = std::pow(1000.0, exponent);
   }
   constexpr double most = 1e18;
-  if (error == std::errc() && number * scale >= 1.0 && number * scale <= most) {
+  constexpr double least = 1 << 20;
+  if (error == std::errc() && number * scale >= 1.0 && number * scale < least) {
+    throw_usage(cat("--", option, " ", quote(text), ": less than 1 MiB; ",
+                    unit.empty() ? cat("it is in bytes; give a unit, such as ", text, "GiB")
+                                 : std::string("give more")));
+  }
+  if (error == std::errc() && number * scale >= least && number * scale <= most) {
     return static_cast<std::uint64_t>(number * scale);
   }
   throw_usage(cat("--", option, " ", quote(text),

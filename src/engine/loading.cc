@@ -199,6 +199,9 @@ std::unique_ptr<Device> make_rank_device(const EngineOptions& options, const Ran
   if (!options.devices.empty()) {
     throw_usage("devices: it names a GPU, and rank 0 is on a CPU; leave it out");
   }
+  if (options.gpu_memory > 0) {
+    throw_usage("gpu-memory: it limits a GPU's, and rank 0 is on a CPU; leave it out");
+  }
   return make_cpu_device({options.threads, asked.compute, asked.integer_products, asked.kv});
 }
 

@@ -674,7 +674,7 @@ TEST_F(Cli, PolicyErrors) {
 }
 
 TEST_F(Cli, Info) {
-  const Result r = run("info '" + (stories() / "target").string() + "'");
+  const Result r = run("info --device cpu '" + (stories() / "target").string() + "'");
   EXPECT_EQ(r.code, 0) << r.err;
   EXPECT_NE(r.out.find("LlamaForCausalLM"), std::string::npos);
   EXPECT_NE(r.out.find("4,096"), std::string::npos);
@@ -687,7 +687,8 @@ TEST_F(Cli, Info) {
     const auto at = result.out.find(name);
     return at == std::string::npos ? -1.0 : std::atof(result.out.c_str() + at + name.size());
   };
-  const std::string target = "info '" + (stories() / "target").string() + "' --cpu-dtype ";
+  const std::string target =
+      "info --device cpu '" + (stories() / "target").string() + "' --cpu-dtype ";
   // 16.6 M parameters, and the table of 4096 x 512 that its head shares in the file.
   // They are stored, and stay, in BF16. Logits of a tree of 64 nodes and its root come on top.
   const Result small = run(target + "f32 --kv-tokens 16");
@@ -764,6 +765,11 @@ TEST_F(Cli, UsageErrors) {
                    "use an amount of memory, such as 24GiB");
     }
   }
+  expect_error("generate --prompt x --host-memory 30", 2,
+               "--host-memory '30': less than 1 MiB; it is in bytes; give a unit, such as 30GiB");
+  expect_error("generate --prompt x --gpu-memory 30KiB", 2, "less than 1 MiB; give more");
+  expect_error("rank --connect 127.0.0.1:1 --gpu-memory-fraction 7", 2,
+               "gpu-memory-fraction 7: use a number above 0, up to 1");
   for (const char* option : {"gpu-layers", "draft-gpu-layers"}) {
     expect_error(cat("generate --prompt x --", option, " some"), 2, ", auto or all");
     expect_error(cat("generate --prompt x --", option, " -2"), 2, ", auto or all");

@@ -98,7 +98,8 @@ TEST_F(Info, NamesTheFirstOfManyKeysThatAreNotObeyed) {
 TEST_F(Info, AsJsonSaysWhatTheTextSays) {
   using Json = nlohmann::json;
   const std::string options = "info '" + (stories() / "target").string() + "' --draft '" +
-                              (stories() / "draft").string() + "' --kv-tokens 512 --parallel 3 ";
+                              (stories() / "draft").string() +
+                              "' --device cpu --kv-tokens 512 --parallel 3 ";
   const Result text = run(options), json_text = run(options + "--format json");
   ASSERT_EQ(json_text.code, 0) << json_text.err;
   const Json json = Json::parse(json_text.out);

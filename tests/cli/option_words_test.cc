@@ -231,6 +231,34 @@ TEST_F(OptionWords, OptionsWithoutEffectAreNamed) {
             "coppice: --tree-size has no effect, as no text is to be speculated on\n");
 }
 
+TEST_F(OptionWords, PlacementThatHasNoEffectIsNamed) {
+  const std::string info =
+      "info --device cpu '" + (stories() / "target").string() + "' --kv-tokens 64 ";
+  const auto told = [&](const std::string& command) {
+    const Result r = run(command);
+    EXPECT_EQ(r.code, 0) << r.err;
+    return r.err;
+  };
+  const std::string texts = "generate --device cpu --max-new-tokens 1 --prompt x --tree-size 4 ";
+  for (const std::string& command : {info, texts}) {
+    EXPECT_EQ(told(command), "");
+    EXPECT_EQ(told(command + "--gpu-memory 1GiB"),
+              "coppice: --gpu-memory has no effect on the CPU\n");
+    EXPECT_EQ(told(command + "--gpu-memory-fraction 0.5"),
+              "coppice: --gpu-memory-fraction has no effect on the CPU\n");
+    EXPECT_EQ(told(command + "--gpu-layers 99"),
+              "coppice: --gpu-layers 99: the model has 6 layers, and all of them stay\n");
+    EXPECT_EQ(told(command + "--gpu-layers all"), "");
+  }
+  EXPECT_EQ(told(texts + "--rank-timeout 9"),
+            "coppice: --rank-timeout has no effect: no model is split\n");
+  EXPECT_EQ(told(texts + "--rank-timeout 9 --tensor-parallel 2"), "");
+  EXPECT_EQ(told(info + "--draft none --draft-tensor-parallel 2 --draft-gpu-layers 1"),
+            "coppice: --draft-gpu-layers has no effect: there is no draft\n"
+            "coppice: --draft-tensor-parallel has no effect: there is no draft\n");
+  EXPECT_EQ(told(texts + "--draft-gpu-layers all --draft-tensor-parallel 2"), "");
+}
+
 TEST_F(OptionWords, NumbersTooLargeAreToldTheLimit) {
   expect_error("generate -p x --kv-tokens 99999999999", 2,
                "--kv-tokens '99999999999': use a whole number of at most 2147483647;");
