@@ -143,6 +143,8 @@ class Chat {
       tell("the KV memory is full; /reset begins anew, --kv-tokens makes room");
     } else if (result.finish_reason == FinishReason::cancelled) {
       tell("stopped");
+    } else if (const std::string cut = cut_short(result); !cut.empty()) {
+      tell(cut);
     }
   }
 

@@ -53,6 +53,8 @@ Generation write_text(Engine& engine, Request request, bool json, ProgressLine& 
     tell(full_context(engine));
   } else if (result.finish_reason == FinishReason::memory) {
     tell("the KV memory is full; raise --kv-tokens for longer texts");
+  } else if (const std::string cut = cut_short(result); !json && !cut.empty()) {
+    tell(cut);
   }
   return result;
 }

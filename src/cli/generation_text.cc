@@ -174,6 +174,13 @@ std::string full_context(Engine& engine) {
              here < most ? cat("; --kv-tokens makes room (the model allows ", most, ")") : "");
 }
 
+std::string cut_short(const Generation& text) {
+  if (!text.used.constrained || text.finish_reason != FinishReason::length) return "";
+  return cat("the text was cut off after ", text.tokens.size(),
+             text.tokens.size() == 1 ? " token" : " tokens",
+             ", before its constraint ended it; raise --max-new-tokens");
+}
+
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);

@@ -31,6 +31,8 @@ std::string machine_of(const Used& used);
 std::string id_list(std::span<const TokenId> tokens);
 /// That the context is full, and what makes room, if anything does.
 std::string full_context(Engine& engine);
+/// That a text reached its greatest length before its constraint ended it; "" for others.
+std::string cut_short(const Generation& text);
 /// What a text failed by, in words.
 std::string message_of(const std::exception_ptr& error);
 

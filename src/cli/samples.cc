@@ -46,6 +46,9 @@ void print_text(Engine& engine, const Request& request, const Outcome& outcome,
                   ", stream ", request.options.stream + s, stopped ? ", stopped" : "", " ---\n"));
     write_generated(engine.has_tokenizer() ? sample.text : id_list(sample.tokens));
     write_out("\n");
+    if (const std::string cut = cut_short(sample); !cut.empty()) {
+      tell(cat("sample ", s + 1, ": ", cut));
+    }
   }
 }
 

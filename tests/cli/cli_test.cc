@@ -342,6 +342,18 @@ TEST_F(Cli, AConstrainedAnswerIsNotCutByARecommendedStop) {
   EXPECT_EQ(text(" --stop b"), "a\n");
 }
 
+TEST_F(Cli, AConstrainedTextThatIsCutOffSaysSo) {
+  const std::string common = "generate --prompt Hello --regex '[a-z]{12}' --max-new-tokens ";
+  const std::string cut =
+      "the text was cut off after 1 token, before its constraint ended it; "
+      "raise --max-new-tokens\n";
+  EXPECT_EQ(run(common + "1").err, "coppice: " + cut);
+  EXPECT_EQ(run(common + "1 --n 2").err, "coppice: sample 1: " + cut + "coppice: sample 2: " + cut);
+  EXPECT_EQ(run(common + "1 --format json").err, "") << "finish_reason says it";
+  EXPECT_EQ(run(common + "40").err, "");
+  EXPECT_EQ(run("generate --prompt Hello --max-new-tokens 1").err, "");
+}
+
 // A study's texts are held to its constraint, which its files and its page name.
 TEST_F(Cli, StudiesTakeAConstraint) {
   std::ofstream(folder("prompts")) << "Once upon a time\nThe captain\n";

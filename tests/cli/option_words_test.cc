@@ -247,7 +247,7 @@ TEST_F(OptionWords, PlacementThatHasNoEffectIsNamed) {
     EXPECT_EQ(told(command + "--gpu-memory-fraction 0.5"),
               "coppice: --gpu-memory-fraction has no effect on the CPU\n");
     EXPECT_EQ(told(command + "--gpu-layers 99"),
-              "coppice: --gpu-layers 99: the model has 6 layers, and all of them stay\n");
+              "coppice: --gpu-layers 99: the model has 5 layers, and all of them stay\n");
     EXPECT_EQ(told(command + "--gpu-layers all"), "");
   }
   EXPECT_EQ(told(texts + "--rank-timeout 9"),
