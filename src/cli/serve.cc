@@ -183,8 +183,9 @@ int serve(const std::vector<std::string>& arguments) {
   progress.clear();
   if (!engine->has_tokenizer()) engine->detokenize({});  // throws, and says why there is none
   tell_of_plain(values, engine_request);
-  backend = server::make_engine_backend(*engine, text_in(values, "chat-template"));
   warm_up(*engine, request);
+  // Made last, so that what the warm-up did does not count as traffic.
+  backend = server::make_engine_backend(*engine, text_in(values, "chat-template"));
   service.open(*backend);
   http.watch_signals([](bool first) {
     tell(first ? "no more requests are taken; texts under way are finished (a second signal stops "

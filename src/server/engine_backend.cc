@@ -151,7 +151,23 @@ class EngineBackend final : public Backend {
   Constraint constraint(const constraints::ConstraintSource& source) override {
     return constraints_.build(engine_, source);
   }
-  EngineStatistics statistics() const override { return engine_.statistics(); }
+  EngineStatistics statistics() const override {
+    EngineStatistics now = engine_.statistics();
+    for (const auto count :
+         {&EngineStatistics::passes, &EngineStatistics::steps, &EngineStatistics::new_tokens,
+          &EngineStatistics::drafted, &EngineStatistics::accepted, &EngineStatistics::preempted}) {
+      now.*count -= before_.*count;
+    }
+    for (const auto counts :
+         {&EngineStatistics::drafted_by_depth, &EngineStatistics::accepted_by_depth}) {
+      const std::vector<std::int64_t>& before = before_.*counts;
+      for (std::size_t depth = 0; depth < before.size(); ++depth) {
+        (now.*counts)[depth] -= before[depth];
+      }
+      while (!(now.*counts).empty() && (now.*counts).back() == 0) (now.*counts).pop_back();
+    }
+    return now;
+  }
 
  private:
   void read_template(const std::filesystem::path& file) {
@@ -169,6 +185,7 @@ class EngineBackend final : public Backend {
   }
 
   Engine& engine_;
+  const EngineStatistics before_ = engine_.statistics();
   EngineAccess access_;
   BackendFacts facts_;
   std::optional<Chat> chat_;

@@ -65,6 +65,28 @@ class Served : public ::testing::Test {
 std::unique_ptr<Engine> Served::engine_;
 std::unique_ptr<server::Backend> Served::backend_;
 
+// What an engine did before it was served, such as a warm-up, is no traffic.
+TEST_F(Served, CountsBeginWithTheServer) {
+  (void)engine_->generate("The old captain", library_options(4));
+  const auto backend = server::make_engine_backend(*engine_, {});
+  const EngineStatistics fresh = backend->statistics();
+  for (const std::int64_t count : {fresh.passes, fresh.steps, fresh.new_tokens, fresh.drafted,
+                                   fresh.accepted, fresh.preempted}) {
+    EXPECT_EQ(count, 0);
+  }
+  EXPECT_TRUE(fresh.drafted_by_depth.empty());
+  EXPECT_TRUE(fresh.accepted_by_depth.empty());
+  const EngineStatistics before = engine_->statistics();
+  const Generation text = engine_->generate("The old captain", library_options(5));
+  const EngineStatistics after = engine_->statistics(), served = backend->statistics();
+  EXPECT_EQ(served.new_tokens, static_cast<std::int64_t>(text.tokens.size()));
+  EXPECT_EQ(served.drafted, after.drafted - before.drafted);
+  EXPECT_EQ(served.steps, after.steps - before.steps);
+  std::int64_t drafted = 0;
+  for (const std::int64_t at_depth : served.drafted_by_depth) drafted += at_depth;
+  EXPECT_EQ(drafted, served.drafted);
+}
+
 TEST_F(Served, TextsAreTheLibrarys) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     const Generation text = engine_->generate("The old captain", library_options(seed));
