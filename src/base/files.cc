@@ -98,14 +98,6 @@ bool write_all(int descriptor, std::string_view text) {
   return true;
 }
 
-std::int64_t free_of_disk(fs::path folder) {
-  std::error_code error;
-  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
-  const std::uintmax_t free = fs::space(folder.empty() ? "." : folder, error).available;
-  constexpr auto most = std::numeric_limits<std::int64_t>::max();
-  return error || free > static_cast<std::uintmax_t>(most) ? most : static_cast<std::int64_t>(free);
-}
-
 void sync_folder(const fs::path& folder) {
   const FileHandle handle = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   // Some file systems cannot sync a folder; its names are then as safe as they make them.

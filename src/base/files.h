@@ -39,10 +39,6 @@ FileHandle open_file(const std::filesystem::path& path, int flags,
 /// Writes all of `text` at the file's end or position. False, with errno set, if it cannot.
 bool write_all(int descriptor, std::string_view text);
 
-/// Returns the bytes that are free on the disk of a folder, or of the nearest one above it that is
-/// there; the greatest number if it cannot be told.
-std::int64_t free_of_disk(std::filesystem::path folder);
-
 /// Makes the names in `folder` last.
 void sync_folder(const std::filesystem::path& folder);
 

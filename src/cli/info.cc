@@ -5,6 +5,7 @@
 #include "base/mebibytes.h"
 #include "cli/command.h"
 #include "cli/generation_text.h"
+#include "cli/idle_placement.h"
 #include "cli/info_report.h"
 #include "cli/option_values.h"
 #include "cli/options.h"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/disk.h"
 #include "base/error.h"
-#include "base/files.h"
 #include "base/mebibytes.h"
 #include "base/memory_limit.h"
 #include "cli/generation_text.h"

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <initializer_list>
-#include <limits>
 #include <memory>
 #include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "cli/constraint_options.h"
+#include "cli/idle_placement.h"
 #include "cli/keys.h"
 #include "cli/option_values.h"
 #include "cli/terminal.h"
@@ -19,7 +18,6 @@
 #include "engine/tree_plan.h"
 #include "kernels/cuda_code.h"
 #include "kernels/device.h"
-#include "models/config.h"
 #include "models/gguf/gguf_file.h"
 
 namespace coppice::cli {
@@ -325,23 +323,6 @@ void read_roundings(const po::variables_map& values, EngineOptions& options) {
                   "bits");
 }
 
-namespace {
-
-void tell_of_surplus_layers(const char* option, std::int32_t asked, const fs::path& model) {
-  if (asked <= 0 || asked == std::numeric_limits<std::int32_t>::max()) return;  // auto, none, all
-  try {
-    const std::int32_t layers = read_config(model).layers;
-    if (asked > layers) {
-      tell(cat("--", option, " ", asked, ": the model has ", layers,
-               " layers, and all of them stay"));
-    }
-  } catch (const Error&) {
-    // Loading says what is wrong.
-  }
-}
-
-}  // namespace
-
 EngineOptions engine_options(const po::variables_map& values, const Speculation& speculation) {
   EngineOptions options;
   const bool plain = std::holds_alternative<Plain>(speculation);
@@ -433,31 +414,6 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
   if (!keys.empty()) options.rank_key = keys.front();
   if (values.count("rank-timeout") != 0) {
     options.rank_timeout = values["rank-timeout"].as<double>();
-  }
-}
-
-void leave_out_idle_placement(const po::variables_map& values, EngineOptions& options) {
-  const auto tell_of = [&](std::initializer_list<const char*> names, const char* why) {
-    for (const char* const name : names) {
-      if (values.count(name) == 0 || values[name].defaulted()) continue;
-      tell(cat("--", name, " has no effect", why));
-    }
-  };
-  if (options.device == DeviceKind::cpu ||
-      (options.device == DeviceKind::automatic && !has_cuda_device())) {
-    tell_of({"gpu-memory", "gpu-memory-fraction"}, " on the CPU");
-  }
-  if (options.draft.empty()) {
-    tell_of({"draft-gpu-layers", "draft-tensor-parallel"}, ": there is no draft");
-    options.draft_gpu_layers = EngineOptions().draft_gpu_layers;
-    options.draft_tensor_parallel = 1;
-  }
-  if (options.tensor_parallel == 1 && options.draft_tensor_parallel == 1) {
-    tell_of({"rank-timeout"}, ": no model is split");
-  }
-  tell_of_surplus_layers("gpu-layers", options.gpu_layers, options.target);
-  if (!options.draft.empty()) {
-    tell_of_surplus_layers("draft-gpu-layers", options.draft_gpu_layers, options.draft);
   }
 }
 

@@ -27,9 +27,6 @@ void read_roundings(const po::variables_map& values, EngineOptions& options);
 /// Reads --gpu-memory, --host-memory, --gpu-layers, --draft-gpu-layers, --tensor-parallel,
 /// --draft-tensor-parallel, --devices and --rank-..., as far as the command has them.
 void read_placement(const po::variables_map& values, EngineOptions& options);
-/// Says which of the given options of placement have no effect on the models and the device of
-/// `options`, and undoes those of a draft that is not there.
-void leave_out_idle_placement(const po::variables_map& values, EngineOptions& options);
 
 /// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
 /// belongs to no option is Error(usage). `--help` prints `usage` and the options to standard output

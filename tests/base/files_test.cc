@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "reference/files.h"
 
