@@ -10,6 +10,7 @@
 #include "models/gguf/gguf_file.h"
 #include "models/model.h"
 #include "models/model_folder.h"
+#include "models/settings/generation_settings.h"
 
 namespace coppice {
 namespace {
@@ -203,6 +204,9 @@ ModelDescription describe_model(const std::filesystem::path& dir, DType kv_dtype
               cat("bos ", config.bos_token < 0 ? "none" : std::to_string(config.bos_token),
                   ", eos ", token_list(config.eos_tokens)));
   describe_settings("obeyed", folder.settings.obeyed, report);
+  if (!folder.settings.obeyed.empty() && !GenerationSettings(dir).notes().obeyed.empty()) {
+    report.line("", "(sampling, lengths and stop texts: by chat, serve and generate --chat alone)");
+  }
   describe_settings("not obeyed", folder.settings.not_obeyed, report, folder.settings.more);
   if (folder.source != nullptr) {
     describe_weights(*folder.source, report);

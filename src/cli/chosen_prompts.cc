@@ -21,7 +21,12 @@ void add_prompt_options(po::options_description& options, const char* more, std:
 EngineOptions pair_options(const char* command, const po::variables_map& values,
                            const Speculation& speculation) {
   EngineOptions options = engine_options(values, speculation);
-  if (options.draft.empty()) throw_usage(cat(command, " needs a draft model; give --draft MODEL"));
+  if (options.draft.empty()) {
+    throw_usage(
+        cat(command,
+            " needs a draft model; give --draft MODEL, or --draft self:q4_k, a target in 16 "
+            "or 32 bits drafting for itself in fewer"));
+  }
   return options;
 }
 

@@ -23,6 +23,11 @@ std::vector<std::string> keys_in(const std::string& option, const std::string& s
     }
     text = value;
   } else {
+    if (!is_there(source)) {
+      throw_usage(cat("--", option, " ", quote(source),
+                      ": no such file; name a file of keys, or a variable as env:NAME, never the "
+                      "key itself"));
+    }
     text = read_file(source, option.c_str(), most_bytes);
   }
   std::vector<std::string> keys;

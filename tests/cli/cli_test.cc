@@ -780,6 +780,10 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt x --host-memory 30", 2,
                "--host-memory '30': less than 1 MiB; it is in bytes; give a unit, such as 30GiB");
   expect_error("generate --prompt x --gpu-memory 30KiB", 2, "less than 1 MiB; give more");
+  expect_error(
+      "serve --api-key s3", 2,
+      "--api-key 's3': no such file; name a file of keys, or a variable as env:NAME, never "
+      "the key itself");
   expect_error("rank --connect 127.0.0.1:1 --gpu-memory-fraction 7", 2,
                "gpu-memory-fraction 7: use a number above 0, up to 1");
   for (const char* option : {"gpu-layers", "draft-gpu-layers"}) {
@@ -1075,7 +1079,9 @@ TEST_F(Cli, AdviseRecommendsACommandThatRuns) {
   expect_error("advise --limit 0", 2, "use 1 or more");
   expect_error("advise --limit 2000000000", 2, "use 1000 or fewer");
   expect_error("advise --max-new-tokens 3", 2, "or more");
-  expect_error("advise --draft none --target x", 2, "needs a draft");
+  expect_error("advise --draft none --target x", 2,
+               "needs a draft model; give --draft MODEL, or "
+               "--draft self:q4_k");
   expect_error("advise --policy chain", 2, "policy");
   expect_error("advise --acceptance never", 2, "rejection or coupled");
   expect_error("advise --format xml", 2, "text or json");

@@ -63,6 +63,9 @@ TEST_F(Info, ListsSettingsThatAreObeyedAndThoseThatAreNot) {
   for (const char* line :
        {"\nobeyed          generation_config.json: eos_token_id 5; temperature 0.5; top_k 50",
         "\nobeyed          tokenizer_config.json: legacy true\n",
+        "\n                (sampling, lengths and stop texts: by chat, serve and generate --chat "
+        "alone)"
+        "\nnot obeyed ",
         "\nnot obeyed      generation_config.json: suppress_tokens\n",
         "\nnot obeyed      tokenizer_config.json: split_special_tokens\n"}) {
     EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
@@ -76,6 +79,8 @@ TEST_F(Info, ListsSettingsThatAreObeyedAndThoseThatAreNot) {
       {"file", "generation_config.json"}, {"name", "temperature"}, {"value", "0.5"}};
   const Json& obeyed = settings.at("obeyed");
   EXPECT_NE(std::find(obeyed.begin(), obeyed.end(), temperature), obeyed.end());
+  write_file(dir / "generation_config.json", R"({"eos_token_id": 5})");
+  EXPECT_EQ(run(options).out.find("generate --chat alone"), std::string::npos);
 }
 
 TEST_F(Info, NamesTheFirstOfManyKeysThatAreNotObeyed) {
