@@ -392,12 +392,15 @@ std::int64_t host_workspace_bytes(const EngineOptions& options, const PairFiles&
                                   const Device& device) {
   const auto of = [&](ModelRole role) {
     const ModelFiles& model = files.of(role);
-    const int ranks = ranks_of(options, role);
+    ModelOptions limits = limits_of(options, role, device);
+    limits.shard.ranks = ranks_of(options, role);
+    // As Model::load() does it.
+    if (limits.max_kv_tokens == 0) limits.max_kv_tokens = limits.max_positions + limits.max_rows;
     const ModelSlice slice =
-        slice_of(model.config, borders_of(model.config, model.weights), {0, ranks});
-    const std::size_t bytes =
-        GraphModel::workspace_bytes(model.config, slice, limits_of(options, role, device), device);
-    return static_cast<std::int64_t>(bytes) * ranks + rope_bytes(model.config, options);
+        slice_of(model.config, borders_of(model.config, model.weights), limits.shard);
+    const std::size_t bytes = GraphModel::workspace_bytes(model.config, slice, limits, device);
+    return static_cast<std::int64_t>(bytes) * limits.shard.ranks +
+           rope_bytes(model.config, options);
   };
   return of(ModelRole::target) + (files.draft ? of(ModelRole::draft) : 0);
 }
