@@ -188,7 +188,9 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
     const std::int64_t free = available();
     with_least_rank(least, [&] {
       plan_host_layers(options, *files, device.compute_dtype(), free,
-                       bytes_beside_weights(options, *files, device, free));
+                       [&](const EngineOptions& tried) {
+                         return bytes_beside_weights(tried, *files, device, free);
+                       });
     });
     options.max_batch_rows = plan_host_rows(options, available());
   } else {

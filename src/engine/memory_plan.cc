@@ -187,7 +187,7 @@ void require_layers_fit(const EngineOptions& options, std::span<const std::size_
 }  // namespace
 
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
-                      std::int64_t available_bytes, std::int64_t beside_bytes) {
+                      std::int64_t available_bytes, const BytesBeside& bytes_beside) {
   if (options.gpu_layers >= 0 && options.host_memory == 0) return;
   const ModelFiles& target = files.target;
   const auto blocks = packed_layer_bytes(target.weights, compute_dtype, target.config.layers);
@@ -200,27 +200,34 @@ void plan_host_layers(EngineOptions& options, const PairFiles& files, DType comp
     return require_layers_fit(options, blocks, others, target.config.layers);
   }
   const auto available = static_cast<std::size_t>(std::max<std::int64_t>(0, available_bytes));
-  const auto beside = std::min(available, static_cast<std::size_t>(beside_bytes));
+  const auto beside_of = [&](const EngineOptions& tried) {
+    return bytes_beside ? std::min(available, static_cast<std::size_t>(bytes_beside(tried))) : 0;
+  };
+  const std::size_t beside = beside_of(options);
   const std::size_t given = options.host_memory > 0 ? options.host_memory : available;
   if (others + visiting <= std::min(given, available - beside)) return;
-  // KV of automatic size takes up to a quarter of what is free.
-  const std::size_t room = given < available ? std::min(given, available - beside)
-                                             : available - std::max(beside, available / 4);
   const std::int32_t places = ModelOptions().stream_places;
-  const std::int32_t resident =
-      most_resident(blocks, places, room - std::min<std::size_t>(room, others));
-  if (resident < 0 || others > room) {
-    // What passes and KV take is an estimate, so that weights that fit are tried.
+  const std::size_t least = others + layer_bytes(blocks, 0, places);
+  // KV of automatic size takes up to a quarter of what is free. What passes and KV take is an
+  // estimate: where it leaves too little, that quarter alone is left to them.
+  const std::size_t most = available - available / 4,
+                    left =
+                        given < available ? available - beside : std::min(most, available - beside);
+  const std::size_t room = std::min(given, least <= left ? left : most);
+  if (least > room) {
     if (others + visiting <= std::min(given, available)) return;
     throw_failure(
         cat("too little memory: even if all layers of the target lie in a file, weights take ",
-            mebibytes(others + layer_bytes(blocks, 0, places)), ", but ", mebibytes(room),
+            mebibytes(least), ", but ", mebibytes(room),
             room == given ? " may be used (host-memory)" : " are free for them",
             "; use a quantised model, a smaller one or no draft, or free memory"));
   }
-  options.gpu_layers = resident;
+  options.gpu_layers = most_resident(blocks, places, room - others);
   options.host_memory = room;
-  raise_tree_size(options);
+  EngineOptions raised = options;
+  raise_tree_size(raised);
+  // Larger trees pay where layers are read in every pass, but not at the price of more such layers.
+  if (beside_of(raised) <= available - room) options = raised;
 }
 
 std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles& files,

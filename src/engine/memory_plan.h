@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,14 +50,18 @@ MemoryPlan plan_memory(const EngineOptions& options, const PairFiles& files, con
 /// Of the devices but the first.
 std::vector<DeviceMemory> memory_of_others(std::span<const Device* const> devices);
 
+/// Returns what an engine of such options takes of the host's memory beside its weights.
+using BytesBeside = std::function<std::int64_t(const EngineOptions&)>;
+
 /// Settles where the layers of a target lie whose device shares the host's memory: if the weights
-/// of both models take more than host_memory, or more than `beside_bytes` leave of what is free,
+/// of both models take more than host_memory, or more than `bytes_beside` leave of what is free,
 /// then gpu_layers is how many stay in memory, as many as fit beside KV and passes, and host_memory
-/// what weights may take; the other layers are to lie in a file. gpu_layers that are given stay.
-/// Throws Error(failure) where even so too little is free, or where layers that are given to stay
-/// take more than a given host_memory.
+/// what weights may take; the other layers are to lie in a file, and trees may have
+/// streamed_tree_size if there is room. gpu_layers that are given stay. Throws Error(failure) where
+/// even so too little is free, or where layers that are given to stay take more than a given
+/// host_memory.
 void plan_host_layers(EngineOptions& options, const PairFiles& files, DType compute_dtype,
-                      std::int64_t available_bytes, std::int64_t beside_bytes = 0);
+                      std::int64_t available_bytes, const BytesBeside& bytes_beside = {});
 
 /// Returns what an engine takes of `available_bytes` of the host's memory beside its weights, at
 /// the least: the passes' workspace, a short text's KV, and what generations and the system take.

@@ -62,11 +62,16 @@ TEST(HostLayers, LeaveWhatPassesAndKvTake) {
   deep.layers = 6;
   const testing::TinyPair pair(deep);
   const PairFiles files(pair.options());
+  std::int64_t larger = 0;
   const auto planned = [&](std::int64_t available, std::int64_t beside,
                            std::uint64_t host_memory = 0) {
     EngineOptions options = pair.options();
     options.host_memory = host_memory;
-    plan_host_layers(options, files, DType::f32, available, beside);
+    options.streamed_tree_size = 100;
+    options.max_tree_size = 10;
+    plan_host_layers(options, files, DType::f32, available, [&](const EngineOptions& tried) {
+      return tried.max_tree_size > options.max_tree_size ? larger : beside;
+    });
     return options;
   };
   std::int64_t weights = std::int64_t{1} << 24;
@@ -78,13 +83,19 @@ TEST(HostLayers, LeaveWhatPassesAndKvTake) {
     EXPECT_GE(streams.gpu_layers, 0);
     EXPECT_EQ(streams.host_memory, static_cast<std::uint64_t>(free - free / 4));
   }
+  const EngineOptions small = planned(free, weights / 8);
+  EXPECT_EQ(small.max_tree_size, small.streamed_tree_size);
+  larger = free / 4 + 100;  // what such trees take is not there
+  EXPECT_LT(planned(free, weights / 8).max_tree_size, small.max_tree_size);
+  EXPECT_EQ(planned(free, weights / 8).gpu_layers, small.gpu_layers);
   const EngineOptions more = planned(free, free / 4 + 100);
   EXPECT_EQ(more.host_memory, static_cast<std::uint64_t>(free - free / 4 - 100));
   EXPECT_EQ(planned(free, weights / 8, static_cast<std::uint64_t>(free)).host_memory,
             static_cast<std::uint64_t>(free - free / 4));
   EXPECT_EQ(planned(free, weights / 8, static_cast<std::uint64_t>(free - 1)).host_memory,
             static_cast<std::uint64_t>(free - weights / 8));
-  EXPECT_EQ(planned(free, free).gpu_layers, -1) << "no room even so: what fits is tried";
+  EXPECT_EQ(planned(free, free).host_memory, static_cast<std::uint64_t>(free - free / 4))
+      << "an estimate that leaves nothing is not followed";
 }
 
 TEST(HostLayers, LeaveAtLeastLogitsAndAShortTextsKv) {
