@@ -104,13 +104,14 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device) 
                             settled.host_memory > 0 ? "file" : "memory"};
     if (memory.target_layers.streamed_bytes > 0) place_layers(settled, memory);
   }
-  memory.kv_tokens = plan_host_kv(
-      settled, target, draft, kv_type,
-      std::max<std::int64_t>(0, memory.available - memory.target_weights - memory.draft_weights));
+  settled.max_batch_rows = plan_host_rows(settled, memory.available);
+  const std::int64_t taken =
+      memory.target_weights + memory.draft_weights + host_workspace_bytes(settled, files, device);
+  memory.kv_tokens = plan_host_kv(settled, target, draft, kv_type,
+                                  std::max<std::int64_t>(0, memory.available - taken));
   memory.kv = memory.kv_tokens.target * kv_bytes_per_token(target, kv_type) +
               (draft ? memory.kv_tokens.draft * kv_bytes_per_token(*draft, kv_type) : 0);
   memory.rotary = rope_bytes(target, options) + (draft ? rope_bytes(*draft, options) : 0);
-  settled.max_batch_rows = plan_host_rows(settled, memory.available);
   memory.logits = logit_bytes(settled, target, draft);
   memory.sequences = options.max_sequences;
   memory.batch_rows = settled.max_batch_rows;
