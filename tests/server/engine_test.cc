@@ -67,8 +67,11 @@ std::unique_ptr<server::Backend> Served::backend_;
 
 // What an engine did before it was served, such as a warm-up, is no traffic.
 TEST_F(Served, CountsBeginWithTheServer) {
-  (void)engine_->generate("The old captain", library_options(4));
-  const auto backend = server::make_engine_backend(*engine_, {});
+  EngineOptions options = shipped_options();
+  options.cost_cache = false;
+  Engine engine = Engine::load(options);  // which one backend observes
+  (void)engine.generate("The old captain", library_options(4));
+  const auto backend = server::make_engine_backend(engine, {});
   const EngineStatistics fresh = backend->statistics();
   for (const std::int64_t count : {fresh.passes, fresh.steps, fresh.new_tokens, fresh.drafted,
                                    fresh.accepted, fresh.preempted}) {
@@ -76,9 +79,9 @@ TEST_F(Served, CountsBeginWithTheServer) {
   }
   EXPECT_TRUE(fresh.drafted_by_depth.empty());
   EXPECT_TRUE(fresh.accepted_by_depth.empty());
-  const EngineStatistics before = engine_->statistics();
-  const Generation text = engine_->generate("The old captain", library_options(5));
-  const EngineStatistics after = engine_->statistics(), served = backend->statistics();
+  const EngineStatistics before = engine.statistics();
+  const Generation text = engine.generate("The old captain", library_options(5));
+  const EngineStatistics after = engine.statistics(), served = backend->statistics();
   EXPECT_EQ(served.new_tokens, static_cast<std::int64_t>(text.tokens.size()));
   EXPECT_EQ(served.drafted, after.drafted - before.drafted);
   EXPECT_EQ(served.steps, after.steps - before.steps);
