@@ -143,6 +143,11 @@ void RankLink::send(Kind kind, std::initializer_list<std::span<const std::byte>>
     socket_.send(bytes_of(Head{magic, kind, 0, bytes}), deadline);
     for (const auto part : parts) socket_.send(part, deadline);
   } catch (const Error& error) {
+    {
+      // What the other side said last, which is why it ended, may be on its way.
+      std::unique_lock lock(mutex_);
+      news_.wait_for(lock, last_words, [&] { return !why_.empty() || ended_; });
+    }
     lose(cat(other_, ": ", error.what(), "; see why its process ended"));
     require_sound();
   }
