@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/lost_model.h"
 #include "kernels/rank_failure.h"
 
 namespace coppice {
@@ -105,7 +106,7 @@ void ShardedModel::confirm() { require_sound(""); }
 
 void ShardedModel::require_sound(const char* remedy) {
   const std::lock_guard lock(mutex_);
-  if (!failure_.empty()) throw_failure(cat(failure_, remedy));
+  if (!failure_.empty()) throw LostModel(cat(failure_, remedy));
 }
 
 void ShardedModel::fail(int rank, const std::string& why) {

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/lost_model.h"
 #include "kernels/cpu/memory.h"
 
 namespace coppice::cpu {
@@ -81,7 +82,11 @@ void FileWeightStream::expect(std::uint64_t offset, std::uint64_t bytes) {
 }
 
 void FileWeightStream::read(std::uint64_t offset, std::span<std::byte> to) {
-  fill_from(file_, (folder_ / "layers").string(), offset, to);
+  try {
+    fill_from(file_, (folder_ / "layers").string(), offset, to);
+  } catch (const Error& error) {
+    throw LostModel(error.what());
+  }
 }
 
 }  // namespace coppice::cpu

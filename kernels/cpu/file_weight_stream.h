@@ -29,7 +29,7 @@ class FileWeightStream : public RingStream {
 
   /// Tells the system that these bytes will be read soon.
   virtual void expect(std::uint64_t offset, std::uint64_t bytes);
-  /// Reads them.
+  /// Reads them. Throws LostModel where the file does not hold them any more.
   virtual void read(std::uint64_t offset, std::span<std::byte> to);
 
  private:

@@ -12,6 +12,7 @@
 #include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/fingerprint.h"
+#include "base/lost_model.h"
 #include "base/stopwatch.h"
 #include "chat/json.h"
 #include "cli/acceptance_vector.h"
@@ -187,7 +188,7 @@ class Run {
   Run(const Batch& batch, BatchOutput& output, double progress_seconds)
       : batch_(batch), output_(output), progress_(progress_seconds), shares_(batch.lines.size()) {}
 
-  /// Until all is there, or `stop` is asked for.
+  /// Until all is there, `stop` is asked for, or the model is lost.
   void write(Engine& engine, const std::stop_token& stop) {
     room_ = room_of(engine);
     std::vector<Request> requests;
@@ -209,12 +210,15 @@ class Run {
       take(engine, place[request], ended);
       totals_.end(now_seconds(), engine.load_seconds());
     };
-    engine.generate(requests, finished, stop);
+    const std::stop_callback on_stop(stop, [this] { stop_.request_stop(); });
+    engine.generate(requests, finished, stop_.get_token());
   }
 
   std::string table() const { return totals_.table(); }
   std::string shortage() const { return totals_.shortage(); }
   ProgressLine& progress() { return progress_; }
+  /// How the model was lost; "" if it was not.
+  const std::string& loss() const { return loss_; }
 
  private:
   Request request_of(Engine& engine, std::size_t index) {
@@ -251,6 +255,12 @@ class Run {
 
   void take(Engine& engine, std::size_t index, const Outcome& outcome) {
     const BatchLine& line = batch_.lines[index];
+    // The text may be as good as any: it is written by the next run.
+    if (const std::string loss = lost_model_message(outcome.error); !loss.empty()) {
+      if (loss_.empty()) loss_ = loss;
+      stop_.request_stop();
+      return;
+    }
     for (const Generation& generation : outcome.samples) {
       if (generation.finish_reason == FinishReason::cancelled) return;  // to be written again
     }
@@ -311,6 +321,8 @@ class Run {
   double done_ = 0.0;           ///< sum of shares_
   double missing_ = 0.0;        ///< what it comes to
   Totals totals_;
+  std::stop_source stop_;
+  std::string loss_;
 };
 
 void tell_of_equal_samples(const Batch& batch) {
@@ -397,9 +409,11 @@ int generate_batch(const po::variables_map& given) {
                     std::numeric_limits<std::int64_t>::max()};
   const std::vector<std::size_t> ended_early = output.longer_in(any);
   for (const std::size_t i : ended_early) samples += batch.lines[i].samples;
+  const std::vector<std::size_t> lost = output.of_lost_model();
+  for (const std::size_t i : lost) samples += batch.lines[i].samples;
   batch.engine.max_sequences = parallel_texts(given, samples);
-  const bool may_go_on =
-      !ended_early.empty() && !output.longer_in(wanted_room(batch.engine)).empty();
+  const bool may_go_on = !lost.empty() || (!ended_early.empty() &&
+                                           !output.longer_in(wanted_room(batch.engine)).empty());
 
   Run run(batch, output, every);
   for (const std::string& line : batch.recommended) tell(line);
@@ -419,6 +433,12 @@ int generate_batch(const po::variables_map& given) {
                " written again: there is more room now"));
       output.write_again(again);
     }
+    if (!lost.empty()) {
+      tell(cat(lost.size(), lost.size() == 1 ? " of them is" : " of them are",
+               " written again: the model was lost when ",
+               lost.size() == 1 ? "it was" : "they were", " to be written"));
+      output.write_again(lost);
+    }
     tell_seed(given, batch, output);
     const InterruptWatch interrupts;
     run.write(engine, interrupts.token());
@@ -428,9 +448,14 @@ int generate_batch(const po::variables_map& given) {
   }
   if (given.count("stats") != 0 || stderr_is_terminal()) std::cerr << run.table();
   if (!run.shortage().empty()) tell(run.shortage());
+  const char* const goes_on =
+      given.count("output") != 0 ? "; start it again with the same options to go on" : "";
+  if (!run.loss().empty()) {
+    tell(cat("stopped after ", written, " of ", texts, " lines: ", run.loss(), goes_on));
+    return 1;
+  }
   if (written < texts) {
-    tell(cat("stopped after ", written, " of ", texts, " lines",
-             given.count("output") != 0 ? "; start it again with the same options to go on" : ""));
+    tell(cat("stopped after ", written, " of ", texts, " lines", goes_on));
     return interrupted_exit;
   }
   if (output.failed() == 0) return 0;

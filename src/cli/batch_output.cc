@@ -15,6 +15,7 @@
 #include "base/files.h"
 #include "base/json_file.h"
 #include "cli/terminal.h"
+#include "kernels/rank_failure.h"
 
 namespace coppice::cli {
 namespace {
@@ -42,6 +43,12 @@ std::size_t head_of(std::string_view line) {
                     take("\"");
   if (!fits) return 0;
   return complete ? line.size() - rest.size() : std::string_view::npos;
+}
+
+/// Whether a line's error is what LostModel (base/lost_model.h) says.
+bool tells_of_lost_model(std::string_view error) {
+  return error.starts_with(rank_subject) || error.find("/layers: became shorter ") != error.npos ||
+         error.find("/layers: cannot be read: ") != error.npos;
 }
 
 constexpr const char* other_file = "name another file";
@@ -126,6 +133,7 @@ std::optional<BatchOutput::Stored> BatchOutput::stored_in(const std::string& obj
     const auto& seed = json->at("batch_seed");
     if (!seed_ && !seed.is_null()) seed_ = seed.get<std::uint64_t>();
     StoredText stored = {json->at("request").get<std::string>(), json->contains("error")};
+    stored.lost_model = stored.failed && tells_of_lost_model(json->at("error").get<std::string>());
     if (const auto lacked = json->find("lacked"); lacked != json->end()) {
       stored.lacked.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});
       stored.lacked.context_length = lacked->value("context_length", std::int64_t{0});
@@ -171,23 +179,28 @@ std::size_t BatchOutput::failed() const {
   return static_cast<std::size_t>(of_written + of_waiting);
 }
 
-const StoredText& BatchOutput::stored(std::size_t index) const {
-  return index < next_ ? written_[index] : waiting_.at(index).stored;
+template <typename Is>
+std::vector<std::size_t> BatchOutput::texts_that(const Is& is) const {
+  std::vector<std::size_t> texts;
+  for (std::size_t i = 0; i < next_; ++i) {
+    if (is(written_[i])) texts.push_back(i);
+  }
+  for (const auto& [index, line] : waiting_) {
+    if (is(line.stored)) texts.push_back(index);
+  }
+  return texts;
 }
 
 std::vector<std::size_t> BatchOutput::longer_in(const Room& room) const {
-  std::vector<std::size_t> texts;
-  const auto look = [&](std::size_t index) {
-    const Room& lacked = stored(index).lacked;
-    const auto more = [](std::int64_t now, std::int64_t then) { return then > 0 && now > then; };
-    if (more(room.kv_tokens, lacked.kv_tokens) ||
-        more(room.context_length, lacked.context_length)) {
-      texts.push_back(index);
-    }
-  };
-  for (std::size_t i = 0; i < next_; ++i) look(i);
-  for (const auto& [index, line] : waiting_) look(index);
-  return texts;
+  const auto more = [](std::int64_t now, std::int64_t then) { return then > 0 && now > then; };
+  return texts_that([&](const StoredText& text) {
+    return more(room.kv_tokens, text.lacked.kv_tokens) ||
+           more(room.context_length, text.lacked.context_length);
+  });
+}
+
+std::vector<std::size_t> BatchOutput::of_lost_model() const {
+  return texts_that([](const StoredText& text) { return text.lost_model; });
 }
 
 void BatchOutput::write_again(const std::vector<std::size_t>& texts) {

@@ -26,6 +26,7 @@ struct StoredText {
   bool failed = false;
   /// What it ended or failed in for want of more; 0: not for want of that.
   Room lacked = {};
+  bool lost_model = false;  ///< an error of the model, not of this text: former versions' lines
 };
 
 class BatchOutput {
@@ -50,6 +51,8 @@ class BatchOutput {
   std::size_t failed() const;
   /// Those of texts that might have gone on if they had had this room, in order.
   std::vector<std::size_t> longer_in(const Room& room) const;
+  /// Those of texts that failed because the model was lost, in order.
+  std::vector<std::size_t> of_lost_model() const;
   /// Takes these lines back, which are there, until others are put in their place: who comes behind
   /// the first of them waits. What is not put, or has failed, leaves the old line. Throws
   /// Error(failure) for a full disk and the like.
@@ -88,7 +91,8 @@ class BatchOutput {
   void make_waiting();
   void write(std::string_view lines);
   void flush();
-  const StoredText& stored(std::size_t index) const;
+  template <typename Is>
+  std::vector<std::size_t> texts_that(const Is& is) const;
 
   std::vector<Found> found_;  ///< the file and FILE.waiting, until require()
   std::optional<AppendedFile> file_;

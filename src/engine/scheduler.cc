@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/lost_model.h"
 #include "base/stopwatch.h"
 #include "engine/access.h"
 #include "engine/step.h"
@@ -324,6 +325,9 @@ bool Scheduler::evict() {
 bool Scheduler::take_step() {
   try {
     return step(ready_);
+  } catch (const LostModel&) {
+    for (RunningSequence* const sequence : ready_) sequence->failure = std::current_exception();
+    return true;
   } catch (...) {
     if (ready_.size() == 1) {
       ready_[0]->failure = std::current_exception();

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked_lines.h"
 #include "base/error.h"
 #include "cli/command_runs.h"
 #include "cli/screen.h"
@@ -425,6 +427,58 @@ TEST_F(Batch, ATornLineIsMended) {
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_EQ(lines[0]["tokens"], Json::parse(whole)["tokens"]) << cut;
   }
+}
+
+TEST_F(Batch, TextsOfALostModelAreWrittenAgain) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\nA man\n");
+  const std::string command =
+      "generate --batch " + file + fixed + "--max-new-tokens 6 --output '" + folder("texts") + "'";
+  ASSERT_EQ(run(command).code, 0);
+  const std::string whole = slurp(folder("texts"));
+  for (const char* error :
+       {"tensor parallel: rank 1 of 2: the connection was closed; load the model again",
+        "/home/somebody/.cache/coppice/layers: became shorter while it was read; start again"}) {
+    std::string failed;
+    for (const Json& line : lines_of(whole)) {
+      nlohmann::ordered_json old = {{"index", line["index"]},
+                                    {"batch_seed", line["batch_seed"]},
+                                    {"request", line["request"]},
+                                    {"error", error}};
+      std::string text = old.dump();
+      failed +=
+          line["index"] == 0 ? whole.substr(0, whole.find('\n') + 1) : with_checksum(text) + "\n";
+    }
+    write("texts", failed);
+    const Result again = run(command);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_NE(again.err.find("2 of them are written again: the model was lost"), std::string::npos)
+        << again.err;
+    const std::string texts = slurp(folder("texts"));
+    EXPECT_EQ(texts.find("\"error\""), std::string::npos);
+    EXPECT_EQ(tokens_of(lines_of(texts)), tokens_of(lines_of(whole)));
+  }
+}
+
+TEST_F(Batch, StopsWhereTheLayersFileIsCut) {
+  std::string prompts;
+  for (int line = 0; line < 2000; ++line) prompts += "The captain\n";
+  const std::string file = write("prompts.txt", prompts);
+  const std::string cut =
+      cat("export XDG_CACHE_HOME='", folder("cache"), "'; (until [ -s '", folder("texts"),
+          "' ]; do sleep 0.05; done; for f in /proc/[0-9]*/fd/*; do case \"$(readlink $f)\" in '",
+          folder("cache"), "'*layers*) : >$f;; esac; done) 2>/dev/null & ");
+  const Result r = run("generate --batch " + file + fixed +
+                           "--parallel 2 --gpu-layers 1 --host-memory 1GiB --ignore-eos "
+                           "--max-new-tokens 400 --output '" +
+                           folder("texts") + "'",
+                       cut);
+  EXPECT_EQ(r.code, 1);
+  const std::string texts = slurp(folder("texts")) + slurp(folder("texts.waiting"));
+  EXPECT_EQ(texts.find("\"error\""), std::string::npos);
+  EXPECT_NE(r.err.find(cat("coppice: stopped after ", std::ranges::count(texts, '\n'),
+                           " of 2000 lines: ", folder("cache"), "/coppice/layers: became shorter")),
+            std::string::npos)
+      << r.err;
 }
 
 // Old lines give way to longer texts, and only to them.
