@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/lost_model.h"
 #include "base/utf8.h"
 #include "cli/acceptance_vector.h"
 #include "cli/chat_session.h"
@@ -118,6 +119,9 @@ class Chat {
     try {
       result =
           answer([&](const Piece& piece) { return shown.put(piece.text); }, interrupts.token());
+    } catch (const LostModel&) {
+      shown.abandon();
+      throw;  // no message would be answered any more
     } catch (const Error& error) {
       shown.abandon();
       refused_ = true;

@@ -4,7 +4,9 @@
 #include <iostream>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -110,6 +112,28 @@ class Running {
   std::thread thread_;
 };
 
+/// Why the server ends by itself: the first reason that is given.
+class Loss {
+ public:
+  void note(const std::string& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (why_.empty()) why_ = why;
+    }
+    source_.request_stop();
+  }
+  std::string why() const {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string why_;
+  std::stop_source source_;
+};
+
 }  // namespace
 
 int serve(const std::vector<std::string>& arguments) {
@@ -171,6 +195,7 @@ int serve(const std::vector<std::string>& arguments) {
   raise_file_limit();
   // What answers by these ends before them.
   ProgressLine progress;
+  Loss loss;
   std::optional<Engine> engine;
   std::unique_ptr<server::Backend> backend;
   server::Log log(level, [](const std::string& line) { std::cerr << line << std::flush; });
@@ -185,7 +210,8 @@ int serve(const std::vector<std::string>& arguments) {
   tell_of_plain(values, engine_request);
   warm_up(*engine, request);
   // Made last, so that what the warm-up did does not count as traffic.
-  backend = server::make_engine_backend(*engine, text_in(values, "chat-template"));
+  backend = server::make_engine_backend(*engine, text_in(values, "chat-template"),
+                                        [&loss](const std::string& why) { loss.note(why); });
   service.open(*backend);
   http.watch_signals([](bool first) {
     tell(first ? "no more requests are taken; texts under way are finished (a second signal stops "
@@ -195,7 +221,11 @@ int serve(const std::vector<std::string>& arguments) {
   const bool is_v6 = host.find(':') != host.npos;
   write_out(cat("coppice: listening on http://", is_v6 ? "[" : "", host, is_v6 ? "]" : "", ":",
                 http.port(), " (model ", printable(options.defaults.model), ")\n"));
+  const std::stop_callback on_loss(loss.token(), [&http] { http.drain(); });
   running.wait();
+  if (const std::string why = loss.why(); !why.empty()) {
+    throw_failure(cat("the server ends, as no more texts can be written: ", why));
+  }
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/fingerprint.h"
+#include "base/lost_model.h"
 #include "chat.h"
 #include "engine/access.h"
 #include "engine/decode.h"
@@ -75,8 +76,9 @@ class TreeWatch {
 
 class EngineBackend final : public Backend {
  public:
-  EngineBackend(Engine& engine, const std::filesystem::path& chat_template)
-      : engine_(engine), access_(engine), constraints_(most_constraints) {
+  EngineBackend(Engine& engine, const std::filesystem::path& chat_template,
+                std::function<void(const std::string& why)> lost)
+      : engine_(engine), access_(engine), constraints_(most_constraints), lost_(std::move(lost)) {
     const EngineOptions& options = access_.options();
     facts_.target = options.target.string();
     facts_.draft = options.draft.string();
@@ -111,6 +113,12 @@ class EngineBackend final : public Backend {
         finished(outcome);
       };
     }
+    // Requests may end after this has.
+    events.finished = [lost = lost_, finished = std::move(events.finished)](Outcome& outcome) {
+      const std::string loss = lost_model_message(outcome.error);
+      finished(outcome);
+      if (!loss.empty()) lost(loss);
+    };
     try {
       return std::make_shared<SubmittedJob>(
           engine_.submit(std::move(request), std::move(events.finished)));
@@ -144,7 +152,12 @@ class EngineBackend final : public Backend {
   }
   std::vector<TokenLogprob> prompt_logprobs(std::span<const TokenId> prompt,
                                             std::int32_t top) override {
-    return server::prompt_logprobs(engine_, prompt, top);
+    try {
+      return server::prompt_logprobs(engine_, prompt, top);
+    } catch (const LostModel& loss) {
+      lost_(loss.what());
+      throw;
+    }
   }
   bool template_reads(std::string_view name) const override { return chat_ && chat_->takes(name); }
 
@@ -191,13 +204,15 @@ class EngineBackend final : public Backend {
   std::optional<Chat> chat_;
   ConstraintCache constraints_;
   TreeWatch trees_;
+  const std::function<void(const std::string& why)> lost_;
 };
 
 }  // namespace
 
 std::unique_ptr<Backend> make_engine_backend(Engine& engine,
-                                             const std::filesystem::path& chat_template) {
-  return std::make_unique<EngineBackend>(engine, chat_template);
+                                             const std::filesystem::path& chat_template,
+                                             std::function<void(const std::string& why)> lost) {
+  return std::make_unique<EngineBackend>(engine, chat_template, std::move(lost));
 }
 
 }  // namespace coppice::server
