@@ -25,6 +25,12 @@ constexpr std::size_t most_newcomers = 64;
 /// Time between looks at those that have joined.
 constexpr std::chrono::milliseconds look_between(100);
 
+/// How much is over of the time from `since` to `deadline`.
+double share_over(Deadline since, Deadline deadline) {
+  const std::chrono::duration<double> over = std::chrono::steady_clock::now() - since;
+  return std::clamp(over / std::chrono::duration<double>(deadline - since), 0.0, 1.0);
+}
+
 // Calls read(json); what a message lacks is the sender's fault.
 template <typename Read>
 auto from_message(const RankLink::Message& message, const std::string& sender, const Read& read) {
@@ -96,9 +102,10 @@ class ElsewhereEpilogue final : public PassEpilogue {
 // --- rank 0 -------------------------------------------------------------------------------------
 
 RemoteRanks::RemoteRanks(TcpListener& listener, int ranks, const RankClaims& claims,
-                         const RankDevice& device, std::chrono::milliseconds patience)
+                         const RankDevice& device, std::chrono::milliseconds patience,
+                         const Waiting& waiting)
     : patience_(patience) {
-  await(listener, ranks, claims, device);
+  await(listener, ranks, claims, device, waiting);
   for (const auto& link : links_) {
     memory_.push_back(from_message(link->receive(Kind::ready), link->other(), [](const Json& json) {
       return RankMemory{{json.at("total"), json.at("free"), json.at("budget")}, json.at("host")};
@@ -113,8 +120,9 @@ struct RemoteRanks::Newcomer {
 };
 
 void RemoteRanks::await(TcpListener& listener, int ranks, const RankClaims& claims,
-                        const RankDevice& device) {
+                        const RankDevice& device, const Waiting& waiting) {
   const Deadline deadline = deadline_in(patience_);
+  Deadline since = deadline_in(std::chrono::milliseconds(0));
   std::list<Newcomer> newcomers;
   while (this->ranks() < ranks) {
     const Deadline now = deadline_in(std::chrono::milliseconds(0));
@@ -126,6 +134,8 @@ void RemoteRanks::await(TcpListener& listener, int ranks, const RankClaims& clai
                             : cat(" (and a connection that was refused: ", last_stranger_, ")"),
                         "; start coppice rank for each of the others"));
     }
+    const int here = this->ranks();
+    if (waiting) waiting(ranks - here, share_over(since, deadline));
     std::vector<const TcpSocket*> sockets;
     for (const Newcomer& newcomer : newcomers) sockets.push_back(&newcomer.socket);
     listener.wait(sockets, std::min(deadline, now + look_between));
@@ -138,6 +148,7 @@ void RemoteRanks::await(TcpListener& listener, int ranks, const RankClaims& clai
     newcomers.remove_if([&](Newcomer& newcomer) {
       return this->ranks() < ranks && listen_to(newcomer, ranks, claims, device);
     });
+    if (this->ranks() > here) since = now;
   }
 }
 
@@ -279,11 +290,15 @@ void RemoteRanks::end() noexcept {
 // --- another rank -------------------------------------------------------------------------------
 
 JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
-                       std::chrono::milliseconds patience) {
+                       std::chrono::milliseconds patience,
+                       const std::function<void(double share)>& waiting) {
   const std::string rank_0 = cat("rank 0 at ", address.host, ":", address.port);
   const Deadline deadline = deadline_in(patience);
   try {
-    TcpSocket socket = TcpSocket::connect(address, deadline);
+    const Deadline since = deadline - patience;
+    TcpSocket socket = TcpSocket::connect(address, deadline, [&] {
+      if (waiting) waiting(share_over(since, deadline));
+    });
     RankLink::send(socket, Kind::hello,
                    Json{{"build", claims.build},
                         {"model", claims.model},

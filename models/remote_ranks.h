@@ -50,9 +50,12 @@ class RemoteRanks {
  public:
   /// Waits until ranks 1 to ranks - 1 have joined. Connections that send something else, or another
   /// key, are closed, and waited past. Throws Error(failure) for a process of another build or with
-  /// another model, for one that fails, and once `patience` is over.
+  /// another model, for one that fails, and once `patience` is over. Calls waiting(missing, share)
+  /// a few times a second: how many have not joined, and how much is over of the time that was left
+  /// when the last one joined.
+  using Waiting = std::function<void(int missing, double share)>;
   RemoteRanks(TcpListener& listener, int ranks, const RankClaims& claims, const RankDevice& device,
-              std::chrono::milliseconds patience);
+              std::chrono::milliseconds patience, const Waiting& waiting = {});
   ~RemoteRanks() { end(); }
   RemoteRanks(const RemoteRanks&) = delete;
   RemoteRanks& operator=(const RemoteRanks&) = delete;
@@ -80,7 +83,8 @@ class RemoteRanks {
 
  private:
   struct Newcomer;
-  void await(TcpListener& listener, int ranks, const RankClaims& claims, const RankDevice& device);
+  void await(TcpListener& listener, int ranks, const RankClaims& claims, const RankDevice& device,
+             const Waiting& waiting);
   bool listen_to(Newcomer& newcomer, int ranks, const RankClaims& claims, const RankDevice& device);
   void admit(TcpSocket& socket, const std::string& hello, int ranks, const RankClaims& claims,
              const RankDevice& device);
@@ -99,12 +103,16 @@ class RemoteRanks {
 /// without any message.
 class JoinedRank {
  public:
-  /// Throws Error(failure) with rank 0's reason if it refuses, and once `patience` is over.
+  /// Throws Error(failure) with rank 0's reason if it refuses, and once `patience` is over. Until
+  /// somebody listens there it calls waiting(share) a few times a second: how much is over of that
+  /// time.
   JoinedRank(const TcpAddress& address, const RankClaims& claims,
-             std::chrono::milliseconds patience);
+             std::chrono::milliseconds patience,
+             const std::function<void(double share)>& waiting = {});
 
   const RankDevice& device() const { return device_; }
   int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
 
   /// Tells rank 0 why this rank cannot take part.
   void give_up(const std::string& why) noexcept;

@@ -130,8 +130,8 @@ COPPICE_API const char* name_of(Lookup lookup);
 COPPICE_API const char* name_of(FinishReason reason);
 
 struct LoadEvent {
-  const char* what;  ///< "target", "draft", or "costs" (in the first generate() that needs them)
-  double fraction;   ///< 0 to 1
+  const char* what;  ///< "target", "draft", "costs" (once they are needed); else who is waited for
+  double fraction;   ///< 0 to 1; of a wait: of the time that it may take
 };
 
 /// What is fixed for an engine's life.

@@ -89,7 +89,7 @@ typedef struct coppice_engine_options {
   double gpu_memory_fraction; /* of the card */
   uint64_t gpu_memory;        /* bytes */
   uint64_t host_memory;       /* bytes */
-  /* Hears of the loading: "target", "draft" or "costs", and how much of it is done, 0 to 1. */
+  /* Hears what is loaded ("target", "draft", "costs") or waited for, and how far it is, 0 to 1. */
   void (*progress)(void* user, const char* what, double fraction);
   void* progress_user;
   int32_t tensor_parallel; /* 0: automatic */

@@ -272,7 +272,7 @@ class Engine:
 
     Options are those of ``EngineOptions`` in ``src/coppice.h``, by the names of the command line:
     ``device="cuda"``, ``kv_tokens=16384``, ``threads=8``, ``cpu_dtype="bf16"``. ``progress`` is
-    called with what is loaded ("target", "draft", "costs") and the part that is done, 0 to 1.
+    called with what is loaded ("target", "draft", "costs") or waited for, and how far, 0 to 1.
     """
 
     def __init__(

@@ -123,7 +123,8 @@ TcpSocket::~TcpSocket() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline) {
+TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline,
+                             const std::function<void()>& waiting) {
   const Addresses addresses = resolved(address, 0);
   // A host of which nothing comes back must not keep the others from their turn. One that is far
   // away has more time in later rounds.
@@ -146,6 +147,7 @@ TcpSocket TcpSocket::connect(const TcpAddress& address, Deadline deadline) {
     if (Clock::now() + pause >= deadline) {
       throw_failure(cat("nobody listens at ", address.host, ":", address.port));
     }
+    waiting();
     std::this_thread::sleep_for(pause);
   }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -41,8 +42,9 @@ class TcpSocket {
   ~TcpSocket();
 
   /// Tries until somebody listens at the address. Throws Error(failure) once the time is over, or
-  /// if the host is unknown.
-  static TcpSocket connect(const TcpAddress& address, Deadline deadline);
+  /// if the host is unknown. Calls waiting() between tries.
+  static TcpSocket connect(
+      const TcpAddress& address, Deadline deadline, const std::function<void()>& waiting = [] {});
 
   /// Sends all. Throws Error(failure) if the connection is lost or the time is over, here and
   /// below.

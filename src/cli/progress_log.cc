@@ -18,7 +18,9 @@ std::string duration(double seconds) {
 }  // namespace
 
 std::string progress_text(const std::string& what, double fraction, double seconds) {
-  std::string text = cat(what, ": ", std::floor(100.0 * fraction), '%');
+  std::string text = what;
+  // A wait has no share that is done, only an end.
+  if (!what.starts_with("waiting for ")) text += cat(": ", std::floor(100.0 * fraction), '%');
   if (fraction > 0.0 && fraction < 1.0 && seconds > 0.0) {
     text += cat(", about ", duration(seconds * (1.0 - fraction) / fraction), " left");
   }

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -57,7 +58,10 @@ int rank(const std::vector<std::string>& arguments) {
   options.rank_address = text_in(values, "connect");
   ProgressLine progress;
   options.progress = [&](const LoadEvent& event) { progress.show(event); };
-  serve_rank(options);
+  serve_rank(options, [&](int rank, int ranks) {
+    progress.clear();
+    tell(cat("joined ", options.rank_address, " as rank ", rank, " of ", ranks));
+  });
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "base/stopwatch.h"
 #include "base/utf8.h"
 #include "cli/quiet_keys.h"
+#include "engine/load_words.h"
 
 namespace coppice::cli {
 namespace {
@@ -125,7 +126,7 @@ void ProgressLine::draw(std::string line) {
 
 void ProgressLine::show(const LoadEvent& event) {
   if (std::strcmp(event.what, "costs") != 0) {
-    show(cat("loading ", event.what), event.fraction);
+    show(words_of(event), event.fraction);
   } else if (event.fraction < 1.0) {
     wait_for("measuring costs of this pair, once");
   } else {

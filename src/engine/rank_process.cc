@@ -47,6 +47,10 @@ void check_key(const std::string& key) {
   }
 }
 
+void tell_of_wait(const EngineOptions& options, const std::string& for_whom, double share) {
+  if (options.progress) options.progress({for_whom.c_str(), share});
+}
+
 std::chrono::milliseconds checked_patience(const EngineOptions& options) {
   if (!(options.rank_timeout >= 0.01 && options.rank_timeout <= 1e6)) {
     throw_usage(cat("rank-timeout ", options.rank_timeout, ": use 0.01 to 1000000 seconds"));
@@ -85,13 +89,19 @@ std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Dev
   if (options.rank_address.empty()) return nullptr;
   TcpListener listener(tcp_address(address_option, options.rank_address));
   require_key(options, listener.is_loopback());  // a name may mean any address
+  const auto waiting = [&](int missing, double share) {
+    tell_of_wait(options,
+                 cat(missing, " of ", options.tensor_parallel, " ranks at ", options.rank_address),
+                 share);
+  };
   return std::make_unique<RemoteRanks>(listener, options.tensor_parallel, claims_of(options),
                                        RankDevice{device.name() == "cuda", device.compute_dtype(),
                                                   device.integer_products(), device.kv_dtype()},
-                                       rank_patience(options));
+                                       rank_patience(options), waiting);
 }
 
-void serve_rank(const EngineOptions& options) {
+void serve_rank(const EngineOptions& options,
+                const std::function<void(int rank, int ranks)>& joined) {
   const TcpAddress address = tcp_address("connect", options.rank_address);
   const std::chrono::milliseconds patience = checked_patience(options);
   check_key(options.rank_key);
@@ -103,7 +113,10 @@ void serve_rank(const EngineOptions& options) {
   if (options.target.empty()) throw_usage("target: no model folder was given");
   // The files that are fingerprinted are those that are loaded.
   const auto held = held_gguf(options.target);
-  JoinedRank rank(address, claims_of(options), patience);
+  JoinedRank rank(address, claims_of(options), patience, [&](double share) {
+    tell_of_wait(options, cat("rank 0 at ", options.rank_address), share);
+  });
+  joined(rank.rank(), rank.ranks());
   const std::unique_ptr<Device> device = [&] {
     try {
       return make_rank_device(options, rank.device());

@@ -1,6 +1,7 @@
 // Engines whose target has ranks in other processes.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "coppice.h"
@@ -18,7 +19,9 @@ std::unique_ptr<RemoteRanks> await_ranks(const EngineOptions& options, const Dev
 
 /// Joins the engine that waits at options.rank_address, and has a rank of its target until that
 /// engine ends. Of the options only target, rank_..., threads, devices, gpu_memory..., and progress
-/// are looked at: rank 0 says the others. Throws Error(failure) if any rank fails.
-void serve_rank(const EngineOptions& options);
+/// are looked at: rank 0 says the others. Calls joined(rank, ranks) once rank 0 has admitted it.
+/// Throws Error(failure) if any rank fails.
+void serve_rank(const EngineOptions& options,
+                const std::function<void(int rank, int ranks)>& joined);
 
 }  // namespace coppice

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine/constraint_impl.h"
+#include "engine/load_words.h"
 #include "study/grid/acceptance_cells.h"
 #include "study/grid/runner.h"
 #include "study/prompts/prompts.h"
@@ -21,9 +22,7 @@ Engine load_engine(const StudyRequest& request, const StudyFolder& folder,
   EngineOptions options = request.engine;
   if (options.cost_table.empty()) options.cost_table = folder.file(costs_name);
   options.prefix_cache = false;  // each cell is measured by itself
-  options.progress = [&](const LoadEvent& event) {
-    hooks.tell(cat("loading ", event.what), event.fraction);
-  };
+  options.progress = [&](const LoadEvent& event) { hooks.tell(words_of(event), event.fraction); };
   return Engine::load(options);
 }
 

@@ -3,17 +3,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <utility>
 
 #include "base/tcp.h"
 #include "base/utf8.h"
 #include "cli/command_runs.h"
 #include "engine/pair.h"
+#include "server/client.h"
 
 namespace coppice::testing {
 namespace {
@@ -463,16 +468,43 @@ TEST_F(CliRanks, TextsAreThoseOfOneProcess) {
     EXPECT_EQ(split.out, wanted.out);
     EXPECT_NE(split.err.find("target           split over 2 devices"), std::string::npos)
         << split.err;
-    EXPECT_EQ(slurp(folder("rank.err")), "");
+    EXPECT_EQ(slurp(folder("rank.err")),
+              cat("coppice: joined 127.0.0.1:", port_, " as rank 1 of 2\n"));
   }
 }
 
 TEST_F(CliRanks, AProcessThatIsKilledEndsTheGeneration) {
   const Result r = lead(many_texts(), rank("rank.err") + once_written("kill -9 $rank"));
   EXPECT_EQ(r.code, 1);
-  // Each line of the rest says so.
-  EXPECT_NE(r.out.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
+  EXPECT_NE(r.err.find("of 2000 lines: tensor parallel: rank 1 of 2: the connection "),
+            std::string::npos)
       << r.err;
+  EXPECT_EQ(r.out.find("\"error\""), std::string::npos);
+}
+
+// Texts that were not written are no errors: the next run writes them.
+TEST_F(CliRanks, ABatchGoesOnAfterALoss) {
+  const std::string file = folder("texts"), waiting = folder("texts.waiting");
+  std::int64_t written = 0;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string kill =
+        cat("rank=$!; (until [ $(cat '", file, "' '", waiting, "' | wc -l) -gt ", written,
+            " ]; do sleep 0.05; done 2>/dev/null; kill -9 $rank) & ");
+    const Result r = lead(many_texts() + " --output '" + file + "'", rank("rank.err") + kill);
+    EXPECT_EQ(r.code, 1);
+    if (attempt == 1) {
+      EXPECT_NE(r.err.find(cat(written, " of 2000 lines are there already")), std::string::npos);
+    }
+    const std::string texts = slurp(file) + slurp(waiting);
+    EXPECT_EQ(texts.find("\"error\""), std::string::npos);
+    const std::int64_t before = std::exchange(written, std::ranges::count(texts, '\n'));
+    EXPECT_GT(written, before);
+    EXPECT_NE(r.err.find(cat("coppice: stopped after ", written,
+                             " of 2000 lines: tensor parallel: rank 1 of 2: ")),
+              std::string::npos)
+        << r.err;
+    EXPECT_TRUE(r.err.ends_with("; start it again with the same options to go on\n")) << r.err;
+  }
 }
 
 TEST_F(CliRanks, AProcessThatHangsEndsTheGeneration) {
@@ -480,12 +512,70 @@ TEST_F(CliRanks, AProcessThatHangsEndsTheGeneration) {
       lead(many_texts() + " --rank-timeout 3",
            rank("rank.err") + once_written("kill -STOP $rank; sleep 8; kill -CONT $rank"));
   EXPECT_EQ(r.code, 1);
-  EXPECT_NE(r.out.find("tensor parallel: nothing came from rank 1 of 2 for 3 s; see what holds it "
+  EXPECT_NE(r.err.find("tensor parallel: nothing came from rank 1 of 2 for 3 s; see what holds it "
                        "up, and start again"),
             std::string::npos)
       << r.err;
-  const std::string errors = errors_of("rank.err", "rank 1");
+  const std::string errors = errors_of("rank.err", "nothing came");
   EXPECT_NE(errors.find("nothing came from rank 1"), std::string::npos) << errors;
+}
+
+TEST_F(CliRanks, AChatEndsWithALostRank) {
+  std::ofstream messages(folder("messages"));
+  for (int message = 0; message < 2000; ++message) messages << "The old woman said\n/reset\n";
+  messages.close();
+  const Result r = lead(cat("chat --no-template --device cpu --threads 1 --tensor-parallel 2 <'",
+                            folder("messages"), "'"),
+                        rank("rank.err") + once_written("kill -9 $rank"));
+  EXPECT_EQ(r.code, 1);
+  const std::string line = "coppice: tensor parallel: rank 1 of 2: the connection ";
+  EXPECT_NE(r.err.find(line), std::string::npos) << r.err;
+  EXPECT_EQ(r.err.find(line), r.err.rfind(line)) << r.err;
+}
+
+TEST_F(CliRanks, AServerEndsWithALostRank) {
+  const std::string record = cat("echo $! >'", folder("pid"), "'; ");
+  std::future<Result> served = std::async(std::launch::async, [&] {
+    return lead("serve --port 0 --device cpu --threads 1 --tensor-parallel 2 --log none",
+                rank("rank.err") + record);
+  });
+  const std::string said = "http://127.0.0.1:";
+  std::string out;
+  while (served.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready &&
+         out.find(" (model") == std::string::npos) {
+    out = slurp(folder("stdout"));
+  }
+  ASSERT_NE(out.find(said), std::string::npos) << slurp(folder("stderr"));
+  const int port = std::stoi(out.substr(out.find(said) + said.size()));
+  const int pid = std::stoi(slurp(folder("pid")));
+  Client client(static_cast<std::uint16_t>(port));
+  ASSERT_TRUE(client.send(request_text("POST", "/v1/completions",
+                                       R"({"prompt": "The old woman said", "max_tokens": 400,
+                                           "ignore_eos": true, "stream": true, "n": 64})")));
+  EXPECT_NE(client.read_some(), "");
+  kill(pid, SIGKILL);
+  const Reply reply = client.read();
+  EXPECT_NE(reply.body.find("tensor parallel: rank 1 of 2: the connection "), std::string::npos)
+      << reply.body.substr(0, 1000);
+  const Result r = served.get();
+  EXPECT_EQ(r.code, 1);
+  EXPECT_NE(r.err.find("texts can be written: tensor parallel: rank 1 of 2: "), std::string::npos)
+      << r.err;
+}
+
+TEST_F(CliRanks, WaitsAreShown) {
+  const std::string often = "export COPPICE_PROGRESS_EVERY=0.5; ";
+  const Result first = run(cat("rank --connect 127.0.0.1:", port_, " --rank-timeout 2"), often);
+  EXPECT_EQ(first.code, 1);
+  EXPECT_NE(first.err.find(cat("coppice: waiting for rank 0 at 127.0.0.1:", port_, ", about ")),
+            std::string::npos)
+      << first.err;
+  const Result zero = lead(common_ + "4 --rank-timeout 2", often);
+  EXPECT_EQ(zero.code, 1);
+  EXPECT_NE(
+      zero.err.find(cat("coppice: waiting for 1 of 2 ranks at 127.0.0.1:", port_, ", about ")),
+      std::string::npos)
+      << zero.err;
 }
 
 TEST_F(CliRanks, RankZeroThatIsKilledEndsTheOthers) {
@@ -493,7 +583,7 @@ TEST_F(CliRanks, RankZeroThatIsKilledEndsTheOthers) {
   const std::string errors = errors_of("rank.err", "connection");
   EXPECT_NE(errors.find("coppice: tensor parallel: rank 0 at 127.0.0.1:"), std::string::npos)
       << errors;
-  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 2) << errors;  // and that it joined
 }
 
 TEST_F(CliRanks, RankZeroThatHangsEndsTheOthers) {

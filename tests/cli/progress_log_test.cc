@@ -26,6 +26,9 @@ TEST(ProgressLog, ALineEverySoOften) {
   EXPECT_EQ(said(1, "studying", 0.25), "coppice: studying: 25%, about 150 s left\n");
   EXPECT_EQ(said(3600, "studying", 0.5), "coppice: studying: 50%, about 61 min left\n");
   EXPECT_EQ(said(40, "summing up", 0.0), "coppice: summing up: 0%\n");
+  EXPECT_EQ(said(30, "waiting for 1 of 2 ranks", 0.0), "coppice: waiting for 1 of 2 ranks\n");
+  EXPECT_EQ(said(30, "waiting for 1 of 2 ranks", 0.1),
+            "coppice: waiting for 1 of 2 ranks, about 5 min left\n");
   // What has just begun tells nothing of its time.
   EXPECT_EQ(said(40, "writing", 0.01), "coppice: writing: 1%\n");
 }
