@@ -31,7 +31,7 @@ void tell_of_surplus_layers(const char* option, std::int32_t asked,
 }  // namespace
 
 void leave_out_idle_placement(const po::variables_map& values, EngineOptions& options) {
-  check_memory_fraction(options);
+  check_device_limits(options);
   const auto tell_of = [&](std::initializer_list<const char*> names, const char* why) {
     for (const char* const name : names) {
       if (values.count(name) == 0 || values[name].defaulted()) continue;
