@@ -592,7 +592,7 @@ TEST_F(CliRanks, RankZeroThatHangsEndsTheOthers) {
                                once_written(cat("kill -STOP $(cat '", pid,
                                                 "'); sleep 9; kill -KILL $(cat '", pid, "')")) +
                                cat("sh -c 'echo $$ >\"", pid, "\"; exec \"$@\"' sh env "));
-  const std::string errors = errors_of("rank.err", "\n");
+  const std::string errors = errors_of("rank.err", "rank 0 at");
   EXPECT_NE(errors.find(cat("coppice: tensor parallel: nothing came from rank 0 at 127.0.0.1:",
                             port_, " for 3 s; see what holds it up, and start again")),
             std::string::npos)
