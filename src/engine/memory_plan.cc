@@ -27,6 +27,9 @@ constexpr std::size_t connection_bytes = std::size_t{512} << 20;
 /// Tokens of a text that a short one may have beside a tree.
 constexpr std::int32_t short_text = 256;
 
+// What a process on a CPU takes beside what is planned: packing at load, threads, tokenizers.
+constexpr std::int64_t host_process_bytes = std::int64_t{16} << 20;
+
 // Returns what generations and the system itself take of the host's memory.
 std::int64_t left_to_system(std::int64_t available_bytes) {
   return std::min<std::int64_t>(available_bytes / 16, reserved_bytes);
@@ -240,7 +243,7 @@ std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles&
   const ModelConfig* const draft = files.draft ? &files.draft->config : nullptr;
   const std::size_t pools = pools_bytes(files.target.config, draft, device.kv_dtype(), kv);
   return host_workspace_bytes(settled, files, device) + static_cast<std::int64_t>(pools) +
-         left_to_system(available_bytes);
+         left_to_system(available_bytes) + host_process_bytes;
 }
 
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {
