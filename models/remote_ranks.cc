@@ -122,10 +122,10 @@ struct RemoteRanks::Newcomer {
 void RemoteRanks::await(TcpListener& listener, int ranks, const RankClaims& claims,
                         const RankDevice& device, const Waiting& waiting) {
   const Deadline deadline = deadline_in(patience_);
-  Deadline since = deadline_in(std::chrono::milliseconds(0));
+  Deadline since = std::chrono::steady_clock::now();
   std::list<Newcomer> newcomers;
   while (this->ranks() < ranks) {
-    const Deadline now = deadline_in(std::chrono::milliseconds(0));
+    const Deadline now = std::chrono::steady_clock::now();
     if (now >= deadline) {
       throw_failure(cat(rank_subject, this->ranks(), " of ", ranks, " ranks came within ",
                         seconds_of(patience_), " s",
@@ -166,7 +166,7 @@ bool RemoteRanks::listen_to(Newcomer& newcomer, int ranks, const RankClaims& cla
     admit(newcomer.socket, *hello, ranks, claims, device);
     return true;
   }
-  if (deadline_in(std::chrono::milliseconds(0)) < newcomer.deadline) return false;
+  if (std::chrono::steady_clock::now() < newcomer.deadline) return false;
   last_stranger_ = "it says nothing";
   return true;
 }

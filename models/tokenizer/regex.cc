@@ -93,7 +93,7 @@ struct Regex::Matches::State {
 };
 
 Regex::Matches::Matches(const Regex& regex, std::string_view text, Allowance& allowance)
-    : regex_(regex), allowance_(allowance), state_(std::make_unique<State>(allowance)) {
+    : regex_(regex), state_(std::make_unique<State>(allowance)) {
   if (state_->region == nullptr || state_->limits == nullptr) throw std::bad_alloc();
   // A greedy run keeps a few places for each of its characters.
   const std::size_t stack = (std::size_t{1} << 16) + 8 * text.size();
@@ -127,7 +127,7 @@ int Regex::Matches::search() {
                                              ONIG_OPTION_NONE, state_->limits);
     const bool over =
         found == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || found == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
-    if ((over || limit_ > free_steps) && !allowance_.step(limit_)) {
+    if ((over || limit_ > free_steps) && !state_->allowance.step(limit_)) {
       return ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
     }
     if (over) continue;

@@ -44,7 +44,6 @@ class Regex {
     /// Steps back of one search that are not counted: most take less.
     static constexpr std::size_t free_steps = 64;
     const Regex& regex_;
-    Allowance& allowance_;
     std::unique_ptr<State> state_;
     std::string_view text_;
     std::size_t from_ = 0;

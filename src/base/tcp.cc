@@ -51,6 +51,12 @@ bool wait_for(int descriptor, short events, Deadline deadline) {
   return wait_for(std::span(&asked, 1), deadline);
 }
 
+std::vector<pollfd> asked_for_input(std::span<const int> descriptors) {
+  std::vector<pollfd> asked;
+  for (const int descriptor : descriptors) asked.push_back({descriptor, POLLIN, 0});
+  return asked;
+}
+
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
 Addresses resolved(const TcpAddress& address, int flags) {
@@ -233,15 +239,13 @@ std::uint16_t TcpListener::port() const {
 }
 
 void TcpListener::wait(std::span<const TcpSocket* const> sockets, Deadline deadline) const {
-  std::vector<pollfd> asked;
-  for (const int descriptor : descriptors_) asked.push_back({descriptor, POLLIN, 0});
+  std::vector<pollfd> asked = asked_for_input(descriptors_);
   for (const TcpSocket* const socket : sockets) asked.push_back({socket->descriptor_, POLLIN, 0});
   static_cast<void>(wait_for(asked, deadline));
 }
 
 std::optional<TcpSocket> TcpListener::accept(Deadline deadline) {
-  std::vector<pollfd> asked;
-  for (const int descriptor : descriptors_) asked.push_back({descriptor, POLLIN, 0});
+  std::vector<pollfd> asked = asked_for_input(descriptors_);
   while (wait_for(asked, deadline)) {
     for (const pollfd& of : asked) {
       if (of.revents == 0) continue;

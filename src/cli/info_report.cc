@@ -90,9 +90,7 @@ HostMemory plan_host_memory(const EngineOptions& options, const Device& device) 
   if (draft) memory.draft_weights = packed_bytes(files.draft->weights, type);
   memory.available = available_memory();
   EngineOptions settled = options;
-  plan_host_layers(settled, files, type, memory.available, [&](const EngineOptions& tried) {
-    return bytes_beside_weights(tried, files, device, memory.available);
-  });
+  plan_host_layers(settled, files, device, memory.available);
   if (settled.gpu_layers >= 0 && settled.gpu_layers < target.layers) {
     const auto blocks = packed_layer_bytes(files.target.weights, type, target.layers);
     const auto all = static_cast<std::int32_t>(blocks.size());

@@ -185,13 +185,7 @@ std::unique_ptr<Engine::Impl> loaded(const EngineOptions& asked) {
   const std::string least = others ? least_rank(others->memory(), device) : "";
   KvTokens kv;
   if (device.shares_host_memory()) {
-    const std::int64_t free = available();
-    with_least_rank(least, [&] {
-      plan_host_layers(options, *files, device.compute_dtype(), free,
-                       [&](const EngineOptions& tried) {
-                         return bytes_beside_weights(tried, *files, device, free);
-                       });
-    });
+    with_least_rank(least, [&] { plan_host_layers(options, *files, device, available()); });
     options.max_batch_rows = plan_host_rows(options, available());
   } else {
     const MemoryPlan plan =

@@ -45,7 +45,6 @@ int ranks_here(const EngineOptions& options) {
 
 // All device options are checked, also those of a device that is not chosen.
 CpuOptions checked_cpu_options(const EngineOptions& options) {
-  check_device_limits(options);
   CpuOptions cpu;
   cpu.threads = options.threads;
   // Ranks compute at the same time.

@@ -27,7 +27,7 @@ constexpr std::size_t connection_bytes = std::size_t{512} << 20;
 /// Tokens of a text that a short one may have beside a tree.
 constexpr std::int32_t short_text = 256;
 
-// What a process on a CPU takes beside what is planned: packing at load, threads, tokenizers.
+/// What a process on a CPU takes beside what is planned: packing at load, threads, tokenizers.
 constexpr std::int64_t host_process_bytes = std::int64_t{16} << 20;
 
 // Returns what generations and the system itself take of the host's memory.
@@ -244,6 +244,14 @@ std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles&
   const std::size_t pools = pools_bytes(files.target.config, draft, device.kv_dtype(), kv);
   return host_workspace_bytes(settled, files, device) + static_cast<std::int64_t>(pools) +
          left_to_system(available_bytes) + host_process_bytes;
+}
+
+void plan_host_layers(EngineOptions& options, const PairFiles& files, const Device& device,
+                      std::int64_t available_bytes) {
+  plan_host_layers(options, files, device.compute_dtype(), available_bytes,
+                   [&](const EngineOptions& tried) {
+                     return bytes_beside_weights(tried, files, device, available_bytes);
+                   });
 }
 
 std::int32_t plan_host_rows(const EngineOptions& options, std::int64_t available_bytes) {

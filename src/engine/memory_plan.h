@@ -67,6 +67,9 @@ void plan_host_layers(EngineOptions& options, const PairFiles& files, DType comp
 /// the least: the passes' workspace, a short text's KV, and what generations and the system take.
 std::int64_t bytes_beside_weights(const EngineOptions& options, const PairFiles& files,
                                   const Device& device, std::int64_t available_bytes);
+/// plan_host_layers() beside that.
+void plan_host_layers(EngineOptions& options, const PairFiles& files, const Device& device,
+                      std::int64_t available_bytes);
 
 /// max_batch_rows in the host's memory, settled: if automatic, so that logits take no more than a
 /// sixteenth of `available_bytes`, or a tree's rows. Throws as read_config().

@@ -24,6 +24,17 @@ class ChatCommand : public Cli {
     std::ofstream(file(name), std::ios::binary) << text;
     return file(name);
   }
+  /// The shipped target with this text in one of its files.
+  std::filesystem::path target_with(const std::string& name, const std::string& text) const {
+    const std::filesystem::path target = file("target");
+    std::filesystem::create_directory(target);
+    for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
+      std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
+    }
+    std::filesystem::remove(target / name);
+    written("target/" + name, text);
+    return target;
+  }
   static std::string command(const std::string& tail) {
     return "COPPICE_MODELS='" + stories().parent_path().string() + "' TERM=xterm '" +
            COPPICE_BINARY + "' " + tail;
@@ -187,14 +198,9 @@ TEST_F(ChatCommand, AnswersAreHeldToAConstraint) {
 }
 
 TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
-  const auto target = folder_.path() / "target";
-  std::filesystem::create_directory(target);
-  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
-    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
-  }
-  std::filesystem::remove(target / "chat_template.jinja");
-  written("target/chat_template.jinja",
-          "{% for m in messages %}{{ loop.revindex }}{{ m.content }}\n{% endfor %}");
+  const auto target =
+      target_with("chat_template.jinja",
+                  "{% for m in messages %}{{ loop.revindex }}{{ m.content }}\n{% endfor %}");
   const std::string options = "chat --target '" + target.string() +
                               "' --device cpu --threads 1 --policy none --max-new-tokens 4";
   const Result r = talk(options, "one\ntwo\n/stats\n");
@@ -216,13 +222,7 @@ TEST_F(ChatCommand, SaysWhenATemplateRewritesWhatWasSaid) {
 
 // A template that shows the last message only never fills the context, however much was said.
 TEST_F(ChatCommand, ConversationsGrowNoLongerThanTheContextsBytes) {
-  const auto target = folder_.path() / "target";
-  std::filesystem::create_directory(target);
-  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
-    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
-  }
-  std::filesystem::remove(target / "chat_template.jinja");
-  written("target/chat_template.jinja", "{{ messages[-1].content[:9] }}");
+  const auto target = target_with("chat_template.jinja", "{{ messages[-1].content[:9] }}");
   std::string lines;
   for (int i = 0; i < 8; ++i) lines += std::string(2000, 'x') + "\n";
   const Result r = talk("chat --target '" + target.string() +
@@ -384,14 +384,8 @@ TEST_F(ChatCommand, TellsOfFiltersThatAreUsed) {
 }
 
 TEST_F(ChatCommand, NamesRecommendationsThatItDoesNotObey) {
-  const auto target = folder_.path() / "target";
-  std::filesystem::create_directory(target);
-  for (const auto& entry : std::filesystem::directory_iterator(stories() / "target")) {
-    std::filesystem::create_symlink(entry.path(), target / entry.path().filename());
-  }
-  std::filesystem::remove(target / "generation_config.json");
-  written("target/generation_config.json",
-          R"({"eos_token_id": 2, "suppress_tokens": [66], "max_length": 40,
+  const auto target = target_with("generation_config.json",
+                                  R"({"eos_token_id": 2, "suppress_tokens": [66], "max_length": 40,
               "no_repeat_ngram_size": 0, "typical_p": 0.9, "min_new_tokens": 5})");
   const std::string told =  // the fewest are at most the most
       "coppice: generation_config.json: min-new-tokens 2\n"
