@@ -155,8 +155,8 @@ class CudaLinear : public testing::LinearRig {
 
 TEST(CudaPaddedRows, IsALadder) {
   for (const std::int32_t rung :
-       {1,   2,   4,   8,   16,  32,  48,  64,  80,  96,  112, 128, 144,  160,  176, 192,
-        216, 256, 264, 280, 304, 320, 352, 384, 448, 512, 640, 768, 1280, 1536, 1792}) {
+       {1,   2,   4,   8,   16,  32,  48,  64,  72,  80,  96,  112, 128, 144,  160,  176,
+        192, 216, 256, 264, 280, 304, 320, 352, 384, 448, 512, 640, 768, 1280, 1536, 1792}) {
     EXPECT_EQ(cuda::padded_row_count(rung), rung);
   }
   std::int32_t before = 0;
@@ -170,6 +170,7 @@ TEST(CudaPaddedRows, IsALadder) {
   EXPECT_EQ(cuda::padded_row_count(3), 4);
   EXPECT_EQ(cuda::padded_row_count(17), 32);
   EXPECT_EQ(cuda::padded_row_count(33), 48);
+  EXPECT_EQ(cuda::padded_row_count(65), 72);
   EXPECT_EQ(cuda::padded_row_count(129), 144);
   EXPECT_EQ(cuda::padded_row_count(257), 264);
   EXPECT_EQ(cuda::padded_row_count(265), 280);
@@ -285,7 +286,8 @@ TEST_F(CudaLinear, StreamedShapes) {
     for (const bool integers : {false, true}) {
       const Layer layer = make_layer(out, in, out % 2 == 1, integers, random_);
       const auto packed = pack(layer);
-      for (const std::int32_t rows : {1, 2, 3, 8, 9, 16, 17, 32, 33, 48, 50, 64, 80, 95, 97}) {
+      for (const std::int32_t rows :
+           {1, 2, 3, 8, 9, 16, 17, 32, 33, 48, 50, 64, 65, 72, 80, 95, 97}) {
         EXPECT_EQ(engine_->implementation(*packed, rows, false) == "streamed",
                   rows <= cuda::most_streamed_rows && cuda::prepare_streamed_linear() > 0);
         check(layer, *packed, rows, rows % 2 == 0);

@@ -122,6 +122,7 @@ __device__ inline void pin(std::uint32_t (&registers)[count][4]) {
 COPPICE_MULTIPLY_SHARED(32, 16, "%16", "%17", "%18")
 COPPICE_MULTIPLY_SHARED(48, 24, "%24", "%25", "%26")
 COPPICE_MULTIPLY_SHARED(64, 32, "%32", "%33", "%34")
+COPPICE_MULTIPLY_SHARED(72, 36, "%36", "%37", "%38")
 COPPICE_MULTIPLY_SHARED(80, 40, "%40", "%41", "%42")
 COPPICE_MULTIPLY_SHARED(96, 48, "%48", "%49", "%50")
 COPPICE_MULTIPLY_SHARED(128, 64, "%64", "%65", "%66")

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <climits>
 
 #include "kernels/cuda/attention/flatten_plan.h"
@@ -18,6 +19,8 @@ using Kernel = void (*)(Arguments);
 std::uint32_t box(std::int64_t value) { return static_cast<std::uint32_t>(value); }
 
 constexpr std::int32_t most_narrow_rows = 16;
+/// What kernels of more are made for.
+constexpr std::array<std::int32_t, 6> wide_rows = {32, 48, 64, 72, 80, most_streamed_rows};
 /// Leaves room beside it for the kernels before.
 constexpr std::int32_t narrow_bytes = 160 * 1024;
 constexpr std::int32_t wide_bytes = 216 * 1024;
@@ -37,7 +40,7 @@ struct Tiling {
   Tiling(Ending ending, std::int64_t all, const StreamedProduct& product) {
     const bool narrow = product.rows <= most_narrow_rows;
     rows = narrow ? (product.rows <= 8 ? 8 : most_narrow_rows)
-                  : std::max(narrowed(ceil_div(product.rows, 16)) * 16, 32);
+                  : *std::lower_bound(wide_rows.begin(), wide_rows.end(), product.rows);
     const bool share = !narrow && ending != Ending::gated && product.in >= least_split_inputs &&
                        all <= std::int64_t{most_split_tiles} * (product.blocks / 2);
     split = share ? 2 : 1;
@@ -96,6 +99,8 @@ Kernel kernel_for(const Tiling& tiling) {
       return wide_kernel<ending, 48>(tiling);
     case 64:
       return wide_kernel<ending, 64>(tiling);
+    case 72:
+      return wide_kernel<ending, 72>(tiling);
     case 80:
       return wide_kernel<ending, 80>(tiling);
     default:
