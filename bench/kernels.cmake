@@ -1,5 +1,5 @@
 # Matrix products and attention of the shipped model sizes; included by bench/CMakeLists.txt.
-coppice_idle_program(bench_kernels ${CMAKE_CURRENT_LIST_DIR}/kernels.cc
+add_executable(bench_kernels ${CMAKE_CURRENT_LIST_DIR}/kernels.cc
   ${CMAKE_CURRENT_LIST_DIR}/kernel_products.cc ${CMAKE_CURRENT_LIST_DIR}/onednn_f32.cc
   ${CMAKE_CURRENT_LIST_DIR}/host_fma_rate.cc)
 set_target_properties(bench_kernels PROPERTIES
