@@ -9,6 +9,7 @@
 #include "engine/pair.h"
 #include "reference/model_reference.h"
 #include "reference/naive_logits.h"
+#include "reference/quick.h"
 #include "reference/sanitized.h"
 #include "reference/statistics.h"
 
@@ -16,7 +17,7 @@ namespace coppice::testing {
 
 inline constexpr int law_vocab = 6;
 // Under the sanitizers no fault is planted.
-inline constexpr int usual_draws = sanitized ? 600 : 12000;
+inline constexpr int usual_draws = sanitized ? 600 : quick ? 6000 : 12000;
 inline const std::vector<TokenId> law_prompt = {1, 4, 2, 5};
 
 inline TinyModel law_shape(std::uint64_t seed) {

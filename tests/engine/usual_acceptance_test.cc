@@ -8,12 +8,15 @@
 #include "drafting/sequoia.h"
 #include "engine/pair.h"
 #include "engine/tree_plan.h"
+#include "reference/quick.h"
 
 namespace coppice::testing {
 namespace {
 
 // Each number within five standard deviations of a relative frequency at this many nodes.
 TEST(UsualAcceptance, IsTheShippedPairs) {
+  // As many nodes in a quick build, on texts of half the length.
+  constexpr std::ptrdiff_t longest = quick ? 32 : 64;
   Engine engine = Engine::load(shipped_options());
   std::vector<RankPath> star(24);
   for (std::size_t i = 0; i < star.size(); ++i) star[i] = {static_cast<std::int32_t>(i)};
@@ -26,11 +29,11 @@ TEST(UsualAcceptance, IsTheShippedPairs) {
   for (std::size_t prompt = 0; prompt < all.size(); prompt += 4) {  // of every kind
     const std::vector<TokenId> beginning = engine.tokenize(all[prompt]);
     options.speculation = Plain{};
-    options.max_new_tokens = 64;
+    options.max_new_tokens = longest;
     const std::vector<TokenId> written = engine.generate(beginning, options).tokens;
     options.speculation = StaticTree{star};
     options.max_new_tokens = 128;
-    for (std::ptrdiff_t length = 8; length <= 64; length += 8) {
+    for (std::ptrdiff_t length = longest / 8; length <= longest; length += longest / 8) {
       std::vector<TokenId> tokens = beginning;
       tokens.insert(tokens.end(), written.begin(), written.begin() + length);
       ++options.seed;

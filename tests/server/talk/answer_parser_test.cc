@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fuzz/mutator.h"
+#include "reference/quick.h"
 #include "reference/sanitized.h"
 #include "server/talk/answers.h"
 
@@ -348,7 +349,7 @@ TEST(AnswerParser, DamagedTextsLoseNothing) {
     testing::Mutator mutator(7);
     AnswerOptions held = tagged(form);
     held.form.reasoning = think;
-    for (int i = 0; i < (testing::sanitized ? 500 : 3000); ++i) {
+    for (int i = 0; i < (testing::sanitized ? 500 : testing::quick ? 1000 : 3000); ++i) {
       const std::string damaged = mutator.mutate(text).substr(0, 3000);
       std::vector<std::string_view> pieces;
       const auto places = places_to_cut(damaged);

@@ -11,6 +11,7 @@
 #include "drafting/sequoia.h"
 #include "engine/check_speculation.h"
 #include "reference/files.h"
+#include "reference/quick.h"
 #include "study/grid/runner.h"
 #include "study/replay/own_acceptance.h"
 #include "study/replay/recorded_pair.h"
@@ -357,7 +358,7 @@ void shift_target_rows(Recording& recording) {
 
 TEST_F(Replay, AgreesWithRunsUnderRejectionAndNoticesShiftedRows) {
   Engine engine = Engine::load(pair_.options());
-  const auto prompts = tiny_prompts(40);
+  const auto prompts = tiny_prompts(quick ? 20 : 40);
   Recording recording = through_file(record_all(engine, record_options(0.9, 64, 96), prompts));
   std::vector<Mean> real;
   for (const GenerateOptions& options : sampled_settings(0.9)) {
@@ -367,13 +368,15 @@ TEST_F(Replay, AgreesWithRunsUnderRejectionAndNoticesShiftedRows) {
         << name_of(options);
   }
   shift_target_rows(recording);
-  std::size_t i = 0, noticed = 0;
+  std::size_t i = 0;
+  double least = std::numeric_limits<double>::infinity();
   for (const GenerateOptions& options : sampled_settings(0.9)) {
     const Mean replayed = replay_mean(recording, options, 4);
-    noticed += std::abs(replayed.mean - real[i].mean) > allowed(replayed, real[i]) ? 1 : 0;
+    least = std::min(least, std::abs(replayed.mean - real[i].mean) / allowed(replayed, real[i]));
     ++i;
   }
-  EXPECT_EQ(noticed, real.size());
+  std::cout << "shifted rows differ by at least " << least << " times what is allowed\n";
+  EXPECT_GT(least, 1.0);
 }
 
 // The pair that is shipped, 16 tokens a node of 4096: where noise is shared, steps that found all

@@ -1,0 +1,13 @@
+// Whether this is a quick build (COPPICE_QUICK_BUILD), as continuous integration makes: there, too,
+// what repeats itself is repeated less often. tests/README.md lists it.
+#pragma once
+
+namespace coppice::testing {
+
+#ifdef COPPICE_QUICK_BUILD
+inline constexpr bool quick = true;
+#else
+inline constexpr bool quick = false;
+#endif
+
+}  // namespace coppice::testing
