@@ -351,7 +351,7 @@ TEST_F(BatchLaw, TwinsGrowApart) {
     }
     return found;
   };
-  constexpr std::size_t groups = draws / 4;
+  constexpr std::size_t groups = sanitized ? 25 : 1500;
   const Found found = write(engine, groups);
   std::cout << found.nodes << " nodes in a tree, " << found.side_by_side << " of " << groups
             << " twins side by side, " << found.same << " of these the same\n";

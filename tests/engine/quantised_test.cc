@@ -78,7 +78,9 @@ TEST(QuantisedEngine, AnotherTargetsLawIsNoticed) {
   GenerateOptions options;
   options.sampling.temperature = 1.0;
   options.speculation = Dyspec{6};
-  EXPECT_FALSE(fit_of_three(engine, pair.path() / "target", options).fits);
+  const Fit fit = fit_of_three(engine, pair.path() / "target", options);
+  std::cout << "as it is stored: " << fit.text() << "\n";
+  EXPECT_FALSE(fit.fits);
 }
 
 TEST(QuantisedEngine, SaysWhatIsRounded) {
