@@ -1,5 +1,5 @@
-// Whether this is a quick build (COPPICE_QUICK_BUILD), as continuous integration makes: there, too,
-// what repeats itself is repeated less often. tests/README.md lists it.
+// Whether this is a quick build (COPPICE_QUICK_BUILD), as continuous integration makes one: there,
+// too, what repeats itself is repeated less often. tests/README.md says what.
 #pragma once
 
 namespace coppice::testing {
