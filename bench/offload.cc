@@ -80,7 +80,7 @@ void time_texts(Engine& engine, const std::vector<std::vector<TokenId>>& prompts
       const Statistics s = engine.generate(prompt, request).statistics;
       const auto passes = static_cast<double>(s.steps);
       tokens += new_tokens - s.prefill_tokens;
-      seconds += s.seconds.total - s.seconds.load - s.seconds.prefill;
+      seconds += s.decode_seconds();
       steps += passes;
       kept += s.accepted_length * passes;
       nodes += s.tree_size_mean * passes;

@@ -356,8 +356,13 @@ struct Statistics {
   /// steps'.
   double preparing_seconds = 0.0;
   double tokens_per_second = 0.0;  ///< tokens / (total - load)
-  /// (tokens - prefill_tokens) / (total - load - prefill)
+  /// (tokens - prefill_tokens) / decode_seconds()
   double decode_tokens_per_second = 0.0;
+
+  /// Seconds that the text was being written, its waiting and prefill left out.
+  double decode_seconds() const {
+    return seconds.total - seconds.load - seconds.prefill - queue_seconds;
+  }
 };
 
 /// Where a model's layers are.

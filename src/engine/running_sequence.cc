@@ -256,12 +256,11 @@ Generation RunningSequence::finish(double seconds) {
   s.seconds = account.seconds;
   s.seconds.load = engine.load_seconds;
   s.seconds.total = s.seconds.load + seconds;
-  s.seconds.other = std::max(
-      0.0, seconds - s.seconds.prefill - s.seconds.draft - s.seconds.verify - s.seconds.sampling);
+  const double decoding = s.decode_seconds();
+  s.seconds.other =
+      std::max(0.0, decoding - s.seconds.draft - s.seconds.verify - s.seconds.sampling);
   if (seconds > 0.0) s.tokens_per_second = count / seconds;
-  if (seconds > s.seconds.prefill) {
-    s.decode_tokens_per_second = of_steps / (seconds - s.seconds.prefill);
-  }
+  if (decoding > 0.0) s.decode_tokens_per_second = of_steps / decoding;
   speculator.learn_pair(s);
   speculator.leave_answer(result_.tokens);
   Used& used = result_.used;

@@ -126,12 +126,12 @@ class ProbePasses {
 };
 
 // In the order of what is most worth knowing: small trees, which most are, then the sides of the
-// matrix products' larger steps (kernels/cpu/linear.h), so that a step of the costs stays a step.
+// matrix products' larger steps (linear.h of both devices), so that a step of the costs stays one.
 // Passes of a streamed model take as long as their copies, so few are timed: the most rows second.
 std::vector<std::int32_t> timed_rows(const MeasuredRows& rows_to_time, const ProbePasses& model) {
   const std::int32_t most = model.most_rows();
-  std::vector<std::int32_t> all = {1,  2,  3,  4,  5,  6, 7,  8,   16,  17, 12, 64, 32,
-                                   33, 65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 96};
+  std::vector<std::int32_t> all = {1,  2,  3,  4,  5, 6,  7,   8,   16, 17, 12, 64, 32, 33,
+                                   65, 24, 10, 48, 9, 14, 128, 129, 80, 81, 72, 73, 96};
   for (std::int32_t rows = 192; rows <= most; rows += rows / 2) all.push_back(rows);
   // What several texts' trees fill.
   const bool listed = std::find(all.begin(), all.end(), most) != all.end();

@@ -18,7 +18,7 @@ struct Trial {
 
   static Trial of(const Statistics& s) {
     const auto steps = static_cast<double>(s.steps);
-    const double seconds = s.seconds.total - s.seconds.load - s.seconds.prefill;
+    const double seconds = s.decode_seconds();
     return {s.decode_tokens_per_second * seconds,
             seconds,
             steps,

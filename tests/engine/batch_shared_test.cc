@@ -103,10 +103,18 @@ TEST(BatchShares, MoreTextsThanMayRunWait) {
   EngineOptions load = pair.options();
   load.max_sequences = 2;
   Engine engine = Engine::load(load);
-  for (const Outcome& outcome : engine.generate(like_texts(7, Dyspec{4}, 20))) {
+  const std::vector<Outcome> outcomes = engine.generate(like_texts(7, Dyspec{4}, 20));
+  for (const Outcome& outcome : outcomes) {
     EXPECT_EQ(only(outcome).tokens.size(), 20u);
     EXPECT_LE(only(outcome).statistics.batch_mean, 2.0);
   }
+  // The last one waits for most of the others: that is not its decoding.
+  const Statistics& last = only(outcomes.back()).statistics;
+  const Seconds& of = last.seconds;
+  EXPECT_GT(last.queue_seconds, last.decode_seconds());
+  EXPECT_NEAR(of.draft + of.verify + of.sampling + of.other, last.decode_seconds(), 1e-6);
+  EXPECT_NEAR(last.decode_tokens_per_second * last.decode_seconds(), 20 - last.prefill_tokens,
+              1e-6);
   expect_nothing_leaked(engine);
 }
 

@@ -61,16 +61,14 @@ const char* finish_reason(FinishReason reason) {
 Json timings(const Generation& text) {
   const Statistics& s = text.statistics;
   const auto prompt = static_cast<double>(s.prompt_tokens - s.cached_tokens);
-  const auto predicted = static_cast<double>(text.tokens.size());
-  const double decode = s.seconds.total - s.seconds.load - s.seconds.prefill;
   const auto steps = static_cast<double>(s.steps);
   return {{"cache_n", s.cached_tokens},
           {"prompt_n", s.prompt_tokens - s.cached_tokens},
           {"prompt_ms", s.seconds.prefill * 1e3},
           {"prompt_per_second", per_second(prompt, s.seconds.prefill)},
           {"predicted_n", text.tokens.size()},
-          {"predicted_ms", decode * 1e3},
-          {"predicted_per_second", per_second(predicted, decode)},
+          {"predicted_ms", s.decode_seconds() * 1e3},
+          {"predicted_per_second", s.decode_tokens_per_second},
           {"draft_n", std::llround(s.tree_size_mean * steps)},
           // A step keeps what was accepted and a token of the target's own.
           {"draft_n_accepted", std::max(0LL, std::llround((s.accepted_length - 1.0) * steps))}};

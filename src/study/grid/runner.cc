@@ -75,7 +75,7 @@ std::optional<Result> run_cell(Engine& engine, const GenerateOptions& request, c
                             std::move(generation.text), name_of(reason)});
     result.draft_passes += s.draft_passes;
     seconds.prefill += s.seconds.prefill;
-    decode += s.seconds.total - s.seconds.load - s.seconds.prefill;
+    decode += s.decode_seconds();
     result.device = generation.used.device;
     result.dtype = generation.used.dtype;
     if (reason == FinishReason::context || reason == FinishReason::memory) break;
