@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "kernels/rank_failure.h"
 
 namespace coppice {
@@ -102,7 +103,7 @@ RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::millisecond
       other_(std::move(other)),
       patience_(patience),
       beats_(beats),
-      reader_([this] { read_messages(); }) {}
+      reader_(start_thread([this] { read_messages(); })) {}
 
 RankLink::~RankLink() {
   socket_.shut_down();
@@ -117,7 +118,7 @@ RankLink::~RankLink() {
 
 void RankLink::begin_beating(std::chrono::milliseconds others_patience) {
   const auto between = std::max(others_patience / 4, std::chrono::milliseconds(1));
-  beater_ = std::thread([this, between] { beat(between); });
+  beater_ = start_thread([this, between] { beat(between); });
 }
 
 void RankLink::beat(std::chrono::milliseconds between) {

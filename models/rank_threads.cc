@@ -1,11 +1,15 @@
 #include "models/rank_threads.h"
 
+#include "base/start_thread.h"
+
 namespace coppice {
 
-RankThreads::RankThreads(std::span<Device* const> devices) {
+// The destructor ends those that were started, should one not start.
+RankThreads::RankThreads(std::span<Device* const> devices) : RankThreads() {
+  threads_.reserve(devices.size());
   for (std::size_t rank = 1; rank < devices.size(); ++rank) {
-    threads_.emplace_back(
-        [this, rank, device = devices[rank]] { serve(static_cast<int>(rank), *device); });
+    threads_.push_back(start_thread(
+        [this, rank, device = devices[rank]] { serve(static_cast<int>(rank), *device); }));
   }
 }
 

@@ -16,6 +16,7 @@ namespace coppice {
 /// where its device is current.
 class RankThreads {
  public:
+  /// Throws Error(failure) where the system lets this process start no more threads.
   explicit RankThreads(std::span<Device* const> devices);
   ~RankThreads();
   RankThreads(const RankThreads&) = delete;
@@ -26,6 +27,7 @@ class RankThreads {
   void run(const std::function<void(int rank)>& body);
 
  private:
+  RankThreads() = default;
   void serve(int rank, const Device& device);
 
   const std::function<void(int)>* body_ = nullptr;  ///< of the job, null: the end

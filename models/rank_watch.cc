@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "kernels/rank_failure.h"
 
 namespace coppice {
@@ -13,7 +14,7 @@ RankWatch::RankWatch(std::chrono::milliseconds patience, std::function<bool()> h
     : patience_(patience),
       has_finished_(std::move(has_finished)),
       give_up_(std::move(give_up)),
-      thread_([this] { watch(); }) {}
+      thread_(start_thread([this] { watch(); })) {}
 
 RankWatch::~RankWatch() {
   {

@@ -104,10 +104,14 @@ class Quantiser {
 
   /// Writes all tensors' data. False: progress gave up.
   bool write(GgufWriter& writer) {
-    std::vector<std::thread> helpers;
-    for (int i = 1; i < request_.threads; ++i) helpers.emplace_back([&] { work(writer, false); });
+    std::vector<std::jthread> helpers;
+    try {
+      for (int i = 1; i < request_.threads; ++i) helpers.emplace_back([&] { work(writer, false); });
+    } catch (const std::exception&) {
+      // Fewer will do.
+    }
     work(writer, true);
-    for (std::thread& helper : helpers) helper.join();
+    helpers.clear();
     if (failure_) std::rethrow_exception(failure_);
     source_->require_unchanged();
     return !given_up_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "base/tcp.h"
 #include "cli/acceptance_vector.h"
 #include "cli/batch.h"
@@ -99,7 +100,7 @@ void warm_up(Engine& engine, GenerateOptions request) {
 class Running {
  public:
   explicit Running(server::HttpServer& server)
-      : server_(server), thread_([&server] { server.run(); }) {}
+      : server_(server), thread_(start_thread([&server] { server.run(); })) {}
   ~Running() {
     if (!thread_.joinable()) return;
     server_.stop();

@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
 #include "cli/quiet_keys.h"
@@ -147,7 +148,7 @@ InterruptWatch::InterruptWatch() : event_(::eventfd(0, EFD_CLOEXEC)) {
   }
   interrupt_seen = 0;
   interrupt_event = event_.get();
-  thread_ = std::thread([this] {
+  thread_ = start_thread([this] {
     std::uint64_t count = 0;
     while (::read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) {
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "engine/engine_impl.h"
 #include "engine/sequence_impl.h"
 
@@ -93,7 +94,7 @@ Driver::Driver(Engine::Impl& engine)
     : engine_(engine),
       bell_(std::make_shared<DriverBell>()),
       most_(most_open(engine)),
-      thread_([this] { run(); }) {}
+      thread_(start_thread([this] { run(); })) {}
 
 Driver::~Driver() {
   {

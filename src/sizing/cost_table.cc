@@ -162,7 +162,11 @@ std::optional<CostTable> read_cost_table(const std::filesystem::path& file,
     table.target = from_json(json->at("target"));
     table.draft = from_json(json->at("draft"));
     if (json->contains("first_draft")) table.first_draft = from_json(json->at("first_draft"));
-    if (json->contains("doubts")) table.doubts = json->at("doubts").get<std::int32_t>();
+    if (json->contains("doubts")) {
+      const auto doubts = json->at("doubts").get<double>();
+      if (!(doubts >= 0 && doubts < SizingConstants::most_doubts)) throw_failure("out of range");
+      table.doubts = static_cast<std::int32_t>(doubts);
+    }
   } catch (const std::exception&) {
     complain("not a cost table as this program writes them");
   }

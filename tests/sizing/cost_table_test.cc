@@ -84,6 +84,12 @@ TEST(CostTable, SurvivesWritingAndReading) {
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->first_draft_seconds(33), whole.first_draft.seconds(2, 33));
   EXPECT_EQ(again->doubts, 2);
+  const std::string text = text_of(whole);
+  const std::size_t digit = text.find("\"doubts\": 2") + std::string_view("\"doubts\": ").size();
+  for (const char* doubts : {"-1", "3", "2147483647", "4294967296", "1e300", "\"2\""}) {
+    std::ofstream(file) << std::string(text).replace(digit, 1, doubts);
+    EXPECT_THROW(read_cost_table(file, "x"), Error) << doubts;
+  }
   for (const char* bad :
        {"", "{", "[]", "{\"fingerprint\": 3}",
         "{\"fingerprint\": \"x\", \"target\": {\"prefix_short\": 0, \"prefix_long\": 1, "
