@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -100,7 +101,6 @@ BatchOutput::BatchOutput(const std::string& file) {
 
 void BatchOutput::read(Found& found, const Take& take) {
   const std::string name = cat("output ", quote(found.path.string()));
-  const std::string text = read_file(found.handle, name);
   const auto refuse = [&](std::int64_t number, std::string_view line) {
     throw_failure(
         cat(name, " line ", number,
@@ -111,6 +111,12 @@ void BatchOutput::read(Found& found, const Take& take) {
                       ", or cut it off before this line, and the texts from there on are written "
                       "again")));
   };
+  // A file of another kind may be larger than memory.
+  std::string start(std::min<std::uint64_t>(stamp_of(found.handle, name).bytes, line_start.size()),
+                    '\0');
+  fill_from(found.handle, name, 0, std::as_writable_bytes(std::span(start)));
+  if (!start.empty() && head_of(start) == 0) refuse(1, start);
+  const std::string text = read_file(found.handle, name);
   LineUses uses;
   uses.refuse = refuse;
   std::int64_t lines = 0;

@@ -401,11 +401,6 @@ void read_placement(const po::variables_map& values, EngineOptions& options) {
   if (values.count("draft-tensor-parallel") != 0) {
     options.draft_tensor_parallel = count_in(values, "draft-tensor-parallel", 1);
   }
-  for (const char* option : {"rank-address", "rank-key"}) {
-    // A variable that is not set, as a rule.
-    if (values.count(option) == 0 || !text_in(values, option).empty()) continue;
-    throw_usage(cat("--", option, " '': it is empty; give it a value, or leave it out"));
-  }
   options.rank_address = text_in(values, "rank-address");
   const std::vector<std::string> keys = keys_in("rank-key", text_in(values, "rank-key"));
   if (keys.size() > 1) {

@@ -178,6 +178,17 @@ std::string alias_lines(const po::options_description& all) {
   return line.empty() ? "" : cat("\n", text, line, "\n");
 }
 
+/// An empty value is a variable that is not set, as a rule. What it was meant to say, such as who
+/// may ask a server, must not be passed over.
+void refuse_empty(const po::variables_map& values) {
+  for (const char* option :
+       {"allow-origin", "api-key", "chat-template", "connect", "cost-table", "draft", "host",
+        "model-name", "rank-address", "rank-key", "target", "template-name", "trace"}) {
+    if (values.count(option) == 0 || !text_in(values, option).empty()) continue;
+    throw_usage(cat("--", option, " '': it is empty; give it a value, or leave it out"));
+  }
+}
+
 }  // namespace
 
 bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
@@ -222,7 +233,10 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
                         : "give values as --option VALUE",
                     " (see --help)"));
   }
-  if (values.count("help") == 0) return true;
+  if (values.count("help") == 0) {
+    refuse_empty(values);
+    return true;
+  }
   if (asked_help != nullptr) {
     asked_help->usage = usage;
     asked_help->options.add(options);

@@ -404,6 +404,10 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
   expect_kept(command + to, 1, "line 1: no line of a batch");
   write("texts", "to keep");
   expect_kept(command + to, 1, "no line of a batch");
+  // More than any memory holds.
+  std::filesystem::resize_file(folder("texts"), std::uintmax_t{1} << 42);
+  expect_error(command + to, 1, "line 1: no line of a batch");
+  EXPECT_EQ(std::filesystem::file_size(folder("texts")), std::uintmax_t{1} << 42);
   expect_kept("generate --batch " + file + " --output " + file, 1, "no line of a batch");
   expect_kept("generate --batch " + file + " --output '" + folder_.path().string() + "'", 1,
               "not a regular file");

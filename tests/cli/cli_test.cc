@@ -827,6 +827,14 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt-ids 1,x", 2, "--prompt-ids 'x': use a whole number");
   expect_error("generate --prompt-ids 1,2,", 2, "--prompt-ids '1,2,': an item is empty");
   expect_error("generate --prompt-ids ''", 2, "--prompt-ids '': it is empty");
+  for (const char* words :
+       {"serve --api-key", "serve --host", "serve --allow-origin", "serve --chat-template",
+        "serve --model-name", "rank --connect", "rank --target", "generate --prompt x --cost-table",
+        "generate --prompt x --target", "generate --prompt x --draft", "chat --template-name",
+        "study --prompts x --out y --trace"}) {
+    const std::string said = words;
+    expect_error(said + " ''", 2, said.substr(said.rfind("--")) + " '': it is empty; give it");
+  }
   expect_error("generate --prompt-ids 1,99999", 2, "99999");
   expect_error("generate --prompt-ids 99999999999999", 2, "99999999999999");
   expect_error("generate --prompt-file '" + folder("none.txt") + "'", 1, "none.txt");

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "reference/tiny_model.h"
