@@ -11,6 +11,7 @@
 #include "base/build_commit.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/out_of_memory.h"
 #include "cli/terminal.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cuda_code.h"
@@ -68,6 +69,7 @@ void keep_standard_streams() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::set_terminate(coppice::cli::end_out_of_memory);
   keep_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is an error like a full disk
@@ -82,7 +84,8 @@ int main(int argc, char** argv) {
   } catch (const coppice::Error& error) {
     return complain(error.what(), error.kind() == coppice::ErrorKind::usage ? 2 : 1);
   } catch (const std::bad_alloc&) {
-    return complain("out of memory; use a smaller model, --kv-tokens or --tree-size", 1);
+    std::fputs(coppice::cli::out_of_memory_line, stderr);
+    return 1;
   } catch (const std::exception& error) {
     try {
       return complain(coppice::Error(coppice::ErrorKind::failure, error.what()).what(), 1);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "kernels/device.h"
 #include "models/gguf/quantise_model.h"
 #include "models/rank_threads.h"
@@ -57,14 +56,14 @@ TEST(RefusedThreads, OfRanksAreAnErrorAndThoseThatRunEnd) {
 
 TEST(RefusedThreads, OfAQuantisationLeaveTheFileAsItIsWithAll) {
   const TemporaryFolder folder;
-  const std::filesystem::path model = folder.path() / "model";
-  write_tiny_model(model, {});
+  const std::filesystem::path model =
+      std::filesystem::path(COPPICE_SOURCE_DIR) / "models/stories/draft";
   const auto file_with = [&](int helpers) {
     const std::filesystem::path to = folder.path() / cat(helpers, ".gguf");
     threads_left = helpers;
     EXPECT_TRUE(quantise_model({.from = model, .to = to, .threads = 4, .progress = {}}));
     threads_left = -1;
-    return read_file(to, "");
+    return bytes_of(to);
   };
   const std::string whole = file_with(3);
   for (int helpers = 0; helpers < 3; ++helpers) EXPECT_EQ(file_with(helpers), whole) << helpers;
