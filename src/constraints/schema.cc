@@ -120,7 +120,7 @@ class SchemaCompiler {
   std::vector<const SchemaJson*> values_of(const SchemaShape& shape) {
     std::vector<const SchemaJson*> found;
     for (const SchemaJson& value : *shape.values.front()) {
-      if (admits(shape, value)) found.push_back(&value);
+      if (admits(shape, value, 1)) found.push_back(&value);
     }
     return found;
   }
@@ -130,10 +130,15 @@ class SchemaCompiler {
     return number_text(x_, range);
   }
 
-  static bool is_excluded(const SchemaShape& shape, const SchemaJson& value) {
-    return std::ranges::any_of(shape.others_than, [&](const SchemaJson* list) {
-      return std::ranges::find(*list, value) != list->end();
-    });
+  // Counted: lists may be long, and looked through for each value of another.
+  bool holds(const SchemaJson& list, const SchemaJson& value) {
+    x_.count(static_cast<std::int64_t>(list.size()));
+    return std::ranges::find(list, value) != list.end();
+  }
+
+  bool is_excluded(const SchemaShape& shape, const SchemaJson& value) {
+    return std::ranges::any_of(shape.others_than,
+                               [&](const SchemaJson* list) { return holds(*list, value); });
   }
 
   static NumberRange range_of(const SchemaShape& shape) {
@@ -369,13 +374,14 @@ class SchemaCompiler {
     return x_.either(std::move(all));
   }
 
-  /// Whether a value that is given satisfies what a shape says.
-  bool admits(const SchemaShape& shape, const SchemaJson& value) {
+  /// Whether a value that is given satisfies what a shape says. It is in the first `lists` lists.
+  bool admits(const SchemaShape& shape, const SchemaJson& value, std::size_t lists = 0) {
+    x_.count(1);
     const JsonType type = type_of(value);
     if ((shape.types & type) == 0) return false;
     if (is_excluded(shape, value)) return false;
-    for (const SchemaJson* list : shape.values) {
-      if (std::ranges::find(*list, value) == list->end()) return false;
+    for (std::size_t i = lists; i < shape.values.size(); ++i) {
+      if (!holds(*shape.values[i], value)) return false;
     }
     if (type == number_type) {
       const NumberRange range = range_of(shape);

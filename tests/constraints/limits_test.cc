@@ -122,6 +122,26 @@ TEST(ConstraintLimits, HostileSchemas) {
   expect_bounded("multiple", of(multiple), "9973000");
 }
 
+TEST(ConstraintLimits, LongListsOfValues) {
+  const auto list = [](int first, int last) {
+    std::string values;
+    for (int i = first; i < last; ++i) values += (i > first ? "," : "") + std::to_string(i);
+    return "{\"enum\": [" + values + "]}";
+  };
+  const Shared alone = schema(list(0, 20'000));
+  EXPECT_NE(alone->advance(alone->start(), "19999"), Constraint::nowhere);
+  EXPECT_EQ(alone->advance(alone->start(), "20000"), Constraint::nowhere);
+  const Shared few = schema("{\"allOf\": [" + list(0, 1000) + "," + list(999, 2000) + "]}");
+  EXPECT_NE(few->advance(few->start(), "999"), Constraint::nowhere);
+  EXPECT_EQ(few->advance(few->start(), "998"), Constraint::nowhere);
+  for (const char* other : {"", "{\"not\": "}) {
+    const std::string both = "{\"allOf\": [" + list(0, 20'000) + "," + other + list(1, 20'001) +
+                             (*other == '\0' ? "" : "}") + "]}";
+    const std::string message = refusal([&] { schema(both); });
+    EXPECT_NE(message.find("takes too long"), message.npos) << other << message;
+  }
+}
+
 TEST(ConstraintLimits, LargeTextsAreRefusedBySize) {
   const std::string ten_megabytes(10u << 20, 'a');
   EXPECT_NE(refusal([&] { regex(ten_megabytes); }).find("10485760 bytes"), std::string::npos);
