@@ -405,9 +405,11 @@ TEST_F(Batch, RefusesAnOutputThatIsNotItsOwn) {
   write("texts", "to keep");
   expect_kept(command + to, 1, "no line of a batch");
   // More than any memory holds.
-  std::filesystem::resize_file(folder("texts"), std::uintmax_t{1} << 42);
-  expect_error(command + to, 1, "line 1: no line of a batch");
-  EXPECT_EQ(std::filesystem::file_size(folder("texts")), std::uintmax_t{1} << 42);
+  const std::string large = folder("large");
+  write("large", "to keep");
+  std::filesystem::resize_file(large, std::uintmax_t{1} << 42);
+  expect_error(command + " --output '" + large + "'", 1, "line 1: no line of a batch");
+  EXPECT_EQ(std::filesystem::file_size(large), std::uintmax_t{1} << 42);
   expect_kept("generate --batch " + file + " --output " + file, 1, "no line of a batch");
   expect_kept("generate --batch " + file + " --output '" + folder_.path().string() + "'", 1,
               "not a regular file");
