@@ -11,14 +11,14 @@
 namespace coppice::cli {
 namespace {
 
-const std::terminate_handler usual = std::get_terminate();
+const std::terminate_handler usual_end = std::get_terminate();
 
 }  // namespace
 
 void end_out_of_memory() noexcept {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type == nullptr || *type != typeid(std::bad_alloc)) {
-    usual();
+    usual_end();
     std::abort();
   }
   std::fputs(out_of_memory_line, stderr);  // takes no memory
