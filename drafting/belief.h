@@ -8,15 +8,15 @@
 
 namespace coppice {
 
-/// inverse_temperature log(score / largest), where a score is D times the noise: exp(log D + G).
-inline double sharpened(const PowerMoments& row, double inverse_temperature, double score) {
+/// log (score / largest)^inverse_temperature, where a score is D times the noise: exp(log D + G).
+inline double log_power(const PowerMoments& row, double inverse_temperature, double score) {
   return inverse_temperature * std::log(score / row.largest);
 }
 
 /// softmax(inverse_temperature (log D + G)).
 inline float belief(const PowerMoments& row, double inverse_temperature, double score) {
   return static_cast<float>(
-      std::exp(sharpened(row, inverse_temperature, score) - std::log(row.sum)));
+      std::exp(log_power(row, inverse_temperature, score) - std::log(row.sum)));
 }
 
 /// Returns the evidence of the target's token having this score. With x = inverse_temperature (log
@@ -24,7 +24,7 @@ inline float belief(const PowerMoments& row, double inverse_temperature, double 
 /// temperature is x(token) - mean of x, and the information the variance of x.
 inline BeliefEvidence evidence_of(const PowerMoments& row, double inverse_temperature,
                                   double score) {
-  return {sharpened(row, inverse_temperature, score) - row.mean, row.variance};
+  return {log_power(row, inverse_temperature, score) - row.mean, row.variance};
 }
 
 }  // namespace coppice

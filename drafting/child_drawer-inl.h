@@ -44,7 +44,7 @@ void BasicChildDrawer<Decisions>::end() {
   distributions_.reset();
   nodes_.clear();
   excluded_.clear();
-  slots_used_ = 0;
+  places_used_ = 0;
 }
 
 template <typename Decisions>
@@ -52,11 +52,11 @@ std::span<float> BasicChildDrawer<Decisions>::prepare(std::int32_t node) {
   const auto index = static_cast<std::size_t>(node);
   if (nodes_.size() <= index) nodes_.resize(index + 1);
   nodes_[index] = Node{};
-  nodes_[index].slot = slots_used_++;
-  const auto slots = static_cast<std::size_t>(slots_used_);
-  if (block_values_.size() < slots * blocks_) {
-    taken_.resize(slots * blocks_ * (block_ / 64));  // first: the test above is by the other
-    block_values_.resize(slots * blocks_);
+  nodes_[index].place = places_used_++;
+  const auto places = static_cast<std::size_t>(places_used_);
+  if (block_values_.size() < places * blocks_) {
+    taken_.resize(places * blocks_ * (block_ / 64));  // first: the test above is by the other
+    block_values_.resize(places * blocks_);
   }
   distributions_.grow_to(node + 1);
   return distributions_.row(node);
@@ -69,13 +69,13 @@ void BasicChildDrawer<Decisions>::ready(std::int32_t node) {
 
 template <typename Decisions>
 std::span<double> BasicChildDrawer<Decisions>::block_values(const Node& node) {
-  return {block_values_.data() + static_cast<std::size_t>(node.slot) * blocks_, blocks_};
+  return {block_values_.data() + static_cast<std::size_t>(node.place) * blocks_, blocks_};
 }
 
 template <typename Decisions>
 std::span<std::uint64_t> BasicChildDrawer<Decisions>::taken_words(const Node& node) {
   const std::size_t words = blocks_ * (block_ / 64);
-  return {taken_.data() + static_cast<std::size_t>(node.slot) * words, words};
+  return {taken_.data() + static_cast<std::size_t>(node.place) * words, words};
 }
 
 template <typename Decisions>

@@ -30,14 +30,14 @@ inline float acceptance_cell(double u, std::int32_t cells = acceptance_cells) {
 }
 
 /// Holds D of every evaluated node of one growing tree and draws children from it, without
-/// replacement and lazily. A DraftSource evaluates nodes, has their distributions written to
-/// prepare(), and answers child() from here:
+/// replacement and lazily. HostDraftSampler has the distributions of nodes that a pass evaluated
+/// written to prepare(), and answers child() from here:
 ///
 ///   drawer.begin(key, AcceptanceRule::rejection);
-///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // evaluate()
+///   process_logits(logits, params, seen, scratch, drawer.prepare(node));  // take()
 ///   drawer.ready(node);
-///   drawer.child(candidates, node, rank);                                      // child()
-///   rule.judge(tree, target, drawer.distributions(), key, verdict);
+///   drawer.child(candidates, node, rank);                                 // child()
+///   verifier.judge(tree, target, drawer.distributions(), key, verdict);
 ///
 /// A child depends on its node's row, path of ranks and own rank alone, so it is the same in
 /// whatever order nodes are evaluated and children drawn. A draw costs about the square root of
@@ -91,8 +91,8 @@ class BasicChildDrawer {
 
  private:
   struct Node {
-    std::int32_t slot = -1;  ///< of the draw state; -1: not prepared in this step
-    std::int32_t drawn = 0;  ///< children so far, drawn or excluded
+    std::int32_t place = -1;  ///< in block_values_ and taken_; -1: not prepared in this step
+    std::int32_t drawn = 0;   ///< children so far, drawn or excluded
     std::int32_t depth = 0;
     bool ready = false;
     bool summarised = false;  ///< whether depth, block values and beliefs stand
@@ -128,9 +128,9 @@ class BasicChildDrawer {
     TokenId token;
   };
   std::vector<Excluded> excluded_;
-  std::int32_t slots_used_ = 0;
-  std::vector<double> block_values_;  ///< [slot, block] mass, or largest score, of what is left
-  std::vector<std::uint64_t> taken_;  ///< [slot, word] one bit per token: already drawn
+  std::int32_t places_used_ = 0;
+  std::vector<double> block_values_;  ///< [place, block] mass, or largest score, of what is left
+  std::vector<std::uint64_t> taken_;  ///< [place, word] one bit per token: already drawn
 };
 
 extern template class BasicChildDrawer<PhiloxDecisions>;

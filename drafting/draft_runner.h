@@ -15,7 +15,7 @@
 //     step.
 // (5) free_steps_ has room for all steps_, so that a step's end cannot fail.
 // (6) Of the texts of evaluate(GrowingText) only those that name a step of this runner are
-// evaluated.
+//     evaluated.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ struct GrowthPrior {
   const AcceptanceCalibration* calibration = nullptr;
   std::int32_t most = 0;                      ///< further nodes, at most
   std::int32_t most_depth = 0;                ///< of a node
-  std::int32_t last_rank = last_useful_rank;  ///< of a node among its siblings
+  std::int32_t last_rank = last_useful_rank;  ///< of a node, as OpenPosition::rank
   double weight = 1.0;                        ///< of a token, against other trees'
   bool drafts = true;                         ///< nodes may have children of the draft model
 };
@@ -30,7 +30,7 @@ struct OpenPosition {
   double value = 0.0;       ///< that its child is accepted
   double reach = 0.0;       ///< that its parent is, and its earlier siblings are not
   std::int32_t depth = 0;   ///< of the child
-  std::int32_t rank = 0;    ///< of the child among its siblings
+  std::int32_t rank = 0;    ///< of the child among siblings that are drawn (not TokenTree::rank)
   std::int32_t passes = 0;  ///< draft passes that it takes: 1 if its parent is not evaluated
   std::int32_t tree = 0;    ///< whose position it is
   /// Its child is known, for it was proposed and is not to be drawn.

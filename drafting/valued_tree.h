@@ -26,7 +26,7 @@ namespace coppice {
 /// added: by costs that of every evaluated node, by size that of the best one.
 class ValuedTree final : public DraftPolicy {
  public:
-  /// `last_rank` of a drawn child among its siblings; 0: a chain. `own`: the grower by `rule`.
+  /// `last_rank` of a drawn child among drawn siblings; 0: a chain. `own`: the grower by `rule`.
   ValuedTree(const char* name, const DyspecRule& rule, std::int32_t last_rank,
              std::unique_ptr<Grower> own)
       : name_(name),
@@ -61,7 +61,8 @@ class ValuedTree final : public DraftPolicy {
   std::int32_t children(std::int32_t node) const {
     return at(node).drawn.rank + values_.certain_children(node);
   }
-  /// The position of a node's next child that is drawn, or proposed (value 0: there is none).
+  /// The position of a node's next child that is drawn, or proposed (value 0: there is none). By
+  /// size drawn() has the one that is worth more.
   const OpenPosition& drawn(std::int32_t node) const { return at(node).drawn; }
   const OpenPosition& proposed(std::int32_t node) const { return at(node).proposed; }
   double value(std::int32_t node, bool proposal) const {
@@ -79,8 +80,10 @@ class ValuedTree final : public DraftPolicy {
  private:
   /// What is known of a node's next children.
   struct Place {
-    OpenPosition drawn;              ///< of its next child that is drawn
-    OpenPosition proposed;           ///< of its next child that is proposed
+    /// Of its next child that is drawn; by size of its next child, which is the proposed one if
+    /// `certain` (choose_one()).
+    OpenPosition drawn;
+    OpenPosition proposed;           ///< by costs, of its next child that is proposed
     std::optional<DrawnChild> seen;  ///< the drawn one, where it was looked at
     bool looked = false;             ///< whether it is to be: by costs always
     TokenId proposal = -1;           ///< the proposed one

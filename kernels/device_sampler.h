@@ -78,9 +78,9 @@ enum class DeviceFault : std::int32_t {
   verdict_walks_on,       ///< a root without an accepted child is followed by the next tree's
 };
 
-/// What of a text changes logits: tokens in the text so far, the tokens of tree nodes, and what is
-/// added to tokens' logits. A row's node counts with all of its ancestors but the root (parent -1),
-/// which is in the text.
+/// What of a text changes logits: tokens in the text so far, the tokens of tree nodes (for drawing
+/// of the candidate tree, for judging of the tree), and what is added to tokens' logits. A row's
+/// node counts with all of its ancestors but the root (parent -1), which is in the text.
 struct PenaltyText {
   const TokenCounts* counts = nullptr;  ///< of the text
   std::span<const TokenId> node_token;
@@ -127,7 +127,9 @@ struct JudgeText {
 };
 
 struct DeviceVerdict {
-  std::vector<std::int32_t> rows;  ///< accepted rows, root excluded, in order
+  /// Accepted rows of the pass's logits, root excluded, in order. A tree's own rows (TreeOrder) are
+  /// counted from its root's.
+  std::vector<std::int32_t> rows;
   TokenId bonus = -1;
 };
 

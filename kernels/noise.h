@@ -1,4 +1,5 @@
-// Shared noise of coupled sampling, by absolute position and token id.
+// Shared noise of coupled sampling, by position in the text and token id. A `position` is a
+// StepKey::noise_position() here: the noise epoch is its upper half.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +9,7 @@
 
 namespace coppice {
 
-/// Exponential(1) noise E of tokens [0, out.size()) at an absolute position, as 1/E:
+/// Exponential(1) noise E of tokens [0, out.size()) at a position, as 1/E:
 /// argmax over tokens of probability * out is argmax of log probability + Gumbel noise. A
 /// token's noise does not depend on the size of the vocabulary.
 void inverse_exponential_noise(std::uint64_t seed, std::uint64_t sequence, std::uint64_t position,

@@ -45,7 +45,7 @@ class Verifier {
 std::unique_ptr<Verifier> make_rejection_verifier();
 /// Follow the child that equals the target's argmax (temperature 0). Any tree is exact.
 std::unique_ptr<Verifier> make_greedy_verifier();
-/// The target's token is argmax of log T + shared Gumbel noise of its absolute position;
+/// The target's token is argmax of log T + shared Gumbel noise of its noise position;
 /// follow the child that equals it. Any tree is exact.
 /// `noise` must outlive the verifier; the ChildDrawer shares it.
 std::unique_ptr<Verifier> make_coupled_verifier(NoiseCache& noise);

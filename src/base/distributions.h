@@ -1,4 +1,4 @@
-// Probabilities by tree node: what a draft declared and sampled from.
+// Probabilities by candidate (TokenTree::candidate): what a draft declared and sampled from.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class SpareRows {
   std::size_t made_ = 0;
 };
 
-/// Rows of vocab_size f32 probabilities, addressed by node id. Only nodes whose row was asked
-/// for occupy memory; rows never move, and their memory is kept from step to step.
+/// Rows of vocab_size f32 probabilities, addressed by node of the candidate tree. Only nodes whose
+/// row was asked for occupy memory; rows never move, and their memory is kept from step to step.
 class DistributionTable {
  public:
   DistributionTable() : DistributionTable(0, 0) {}

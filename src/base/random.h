@@ -5,11 +5,13 @@
 //   draft     (seed, sequence, step, node key, sibling rank)   drawing children on the host
 //             (..., token id / 4), one word per token          drawing children on a device
 //   accept    (seed, sequence, step, node key, sibling rank)   accepting a child
-//   residual  (seed, sequence, step, node key)                 the token after the last accepted
-//   coupled   (seed, sequence, epoch and position, token id)   shared Gumbel noise
-//   (kernels/noise.h)
+//   residual  (seed, sequence, step, node key)                 the bonus token under rejection
+//   coupled   (seed, sequence, epoch and position, token id)   shared Gumbel noise, which draws
+//                                                              children, accepts and gives the
+//                                                              bonus token (kernels/noise.h)
 // The node key names a position by its path of sibling ranks, so it does not depend on the
-// order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011).
+// order in which a tree was grown. The generator is Philox 4x64-10 (Salmon et al., 2011);
+// kernels/cuda/sampling/philox.cuh has the same addresses on a GPU.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +19,13 @@
 
 namespace coppice {
 
+/// What a number is for. GenerateOptions::stream is another thing: StepKey::sequence.
 enum class RandomStream : std::uint64_t { draft = 1, accept = 2, residual = 3, coupled = 4 };
 
 /// Names one step of one sequence.
 struct StepKey {
   std::uint64_t seed = 0;
-  std::uint64_t sequence = 0;
+  std::uint64_t sequence = 0;  ///< GenerateOptions::stream
   std::uint64_t step = 0;
   /// Absolute position of the root's successor (coupled noise).
   std::uint64_t position = 0;

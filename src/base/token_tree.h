@@ -27,7 +27,7 @@ struct TokenTree {
   std::vector<float> belief;         ///< draft_prob, or better where the noise is known
   std::vector<float> uniform;        ///< number that will judge it; below 0: not known
   std::vector<double> path_prob;     ///< w: product of draft_prob along the path
-  std::vector<double> value;         ///< heap value of its position (DySpec eq. 11)
+  std::vector<double> value;         ///< heap value of its position (drafting/position_values.h)
   std::vector<std::int32_t>
       candidate;                   ///< index in the candidate tree, by which the draft evaluated it
   std::vector<Origin> origin;      ///< model for the root

@@ -51,7 +51,8 @@ Acceptance settled_acceptance(const GenerateOptions& options);
 AcceptanceRule drawing_rule(const GenerateOptions& options);
 
 /// Draft temperature at target temperature 0: there the draft's distribution only ranks and
-/// weighs the tree. Chosen by measurement on the shipped pair (README, "Draft temperature").
+/// weighs the tree. Chosen by measurement on the shipped pair (drafting/README.md, "Trees that know
+/// the noise"). BeliefTemperature::usual() is then 1.
 inline constexpr double default_greedy_draft_temperature = 0.45;
 
 /// As given, else what drafting begins with: the target's, or at temperature 0 the one above.

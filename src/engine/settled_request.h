@@ -26,6 +26,9 @@ struct SettledRequest {
   const CostTable* costs = nullptr;
   RuleChoice* rules =
       nullptr;  ///< of the engine, to be told how this sequence fared; null if it is not
+  /// As asked for; else the target's temperature, or at 0 default_greedy_draft_temperature. The
+  /// draft's logits are divided by it (`draft.params`). But if it was asked for under coupled
+  /// acceptance, it is the belief temperature, and they are divided by the target's.
   double draft_temperature;
   /// Settings of the first step: beliefs may be learned from there.
   DraftRunner::Setting draft;

@@ -135,8 +135,9 @@ std::optional<GrowthLimits> Speculator::plan(const SequenceState& state, std::in
   return limits;
 }
 
-BatchSizer::Text Speculator::join(const SequenceState& state, std::int32_t tokens_left,
-                                  std::int32_t room, std::int32_t texts, bool apart, bool drafts) {
+BatchSizer::Text Speculator::sizing(const SequenceState& state, std::int32_t tokens_left,
+                                    std::int32_t room, std::int32_t texts, bool apart,
+                                    bool drafts) {
   if (texts > 1) sizer_->expect(request_.draft_start->acceptance());
   drafts = drafts && can_follow(state);
   GrowthLimits limits = this->limits(state, tokens_left, room, drafts);

@@ -25,8 +25,8 @@ class Speculator {
   bool can_follow(const SequenceState& state) const;
   /// Whether trees have children without the draft.
   bool proposes() const { return lookup_.has_value() || ruled_.has_value(); }
-  /// Counts the sequence among those of a step, and what it lacks; `ready`: the draft has seen it,
-  /// or will not.
+  /// Counts the sequence among those of a step that asks which drafts begin, and what it lacks;
+  /// `ready`: the draft has seen it, or will not.
   void join(DraftStartPolicy::Batch& batch, DraftGaps& gaps, const SequenceState& state,
             std::int32_t tokens_left, bool ready) const;
   /// Whether the draft is to be prefilled before the step of that batch, all of which was counted.
@@ -60,10 +60,11 @@ class Speculator {
   /// known before the step alone. `drafts`: the draft has seen the sequence.
   std::optional<GrowthLimits> plan(const SequenceState& state, std::int32_t tokens_left,
                                    std::int32_t room, bool drafts);
-  /// The same of one whose sizes are not: as it joins those of a step, of `texts` sequences in all,
-  /// and its bounds when their sizes are known.
-  BatchSizer::Text join(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
-                        std::int32_t texts, bool apart, bool drafts);
+  /// Returns what BatchSizer::begin() has to know of a sequence whose sizes are chosen from costs,
+  /// in a step of `texts` sequences in all; room and tokens as for plan().
+  BatchSizer::Text sizing(const SequenceState& state, std::int32_t tokens_left, std::int32_t room,
+                          std::int32_t texts, bool apart, bool drafts);
+  /// Then bounds its tree; nothing: a plain step.
   std::optional<GrowthLimits> plan(const BatchSizer::Text& sequence, Grower& growth);
   /// Grows the trees. Its own; not for a sequence that never speculates.
   DraftPolicy& policy() { return *policy_; }
@@ -84,7 +85,7 @@ class Speculator {
   /// What positions are valued by; null if it is nothing that is learned.
   const AcceptanceCalibration* calibration() const;
   const DraftRunner::Setting& setting() const { return setting_; }
-  /// As in Statistics: given, or what was learned comes to.
+  /// As Used::draft_temperature: given, or what was learned comes to.
   double draft_temperature() const;
 
  private:

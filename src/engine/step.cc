@@ -18,10 +18,9 @@ constexpr bool trees_are_validated = true;
 constexpr bool trees_are_validated = false;
 #endif
 
-// Stands in for the draft of a sequence without one: draws nothing, and evaluates nothing.
-class NoDraft final : public TextDraft {
+// Stands in for the draft of a sequence without one: draws nothing.
+class NoDraft final : public DraftSource {
  public:
-  void evaluate(const TokenTree&, std::span<const std::int32_t>) override {}
   std::optional<DrawnChild> child(const TokenTree&, std::int32_t, std::int32_t) override {
     return std::nullopt;
   }
@@ -45,9 +44,11 @@ Step::Step(Engine::Impl& engine, TreeJudge& judge, const StepPlan& plan)
     Part& part = parts_.emplace_back(Part{&of});
     if (!of.judged) continue;
     RunningSequence& sequence = part.sequence();
-    part.key = {sequence.request.options.seed, sequence.request.options.stream,
-                sequence.state.steps++, static_cast<std::uint64_t>(sequence.state.length()),
-                sequence.state.epoch};
+    part.key = {.seed = sequence.request.options.seed,
+                .sequence = sequence.request.options.stream,
+                .step = sequence.state.steps++,
+                .position = static_cast<std::uint64_t>(sequence.state.length()),
+                .epoch = sequence.state.epoch};
     sequence.state.begin_tree(sequence.tree);
   }
 }

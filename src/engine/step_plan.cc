@@ -71,7 +71,7 @@ class Planner {
     // Who finds its size among others has what those leave.
     const std::int32_t joint_drafted =
         draft_room(draft_lag_ + fixed_nodes_, std::max(1, open_trees_));
-    StepPrices::Step step = meet();
+    StepPrices::Step step = begin_priced_step();
     double nodes = 0.0;
     for (SequencePlan& plan : plan_.sequences) {
       if (!plan.judged || !may_grow(*plan.sequence)) continue;
@@ -82,8 +82,8 @@ class Planner {
         const bool apart =
             step.texts == 1 || !speculator.can_grow_jointly() || has_twin(*plan.sequence);
         const std::int32_t most = apart ? room : std::min(joint_drafted, slots_of_trees());
-        plan_.joint.push_back(speculator.join(plan.sequence->state, left, most, step.texts, apart,
-                                              plan.sequence->can_draft()));
+        plan_.adaptive.push_back(speculator.sizing(plan.sequence->state, left, most, step.texts,
+                                                   apart, plan.sequence->can_draft()));
         if (!apart) continue;
         slots_ -= most;
         take_rows(most);
@@ -95,7 +95,7 @@ class Planner {
       }
       nodes += speculator.usual_nodes();
     }
-    if (plan_.joint.empty()) return;
+    if (plan_.adaptive.empty()) return;
     step.other_rows += static_cast<std::int32_t>(std::lround(nodes));
     size_trees(step, std::min({open, slots, drafted}));
   }
@@ -134,7 +134,8 @@ class Planner {
   std::int32_t claim(std::int32_t prefill_rows) const {
     return std::min(prefill_rows + 1, std::max(1, limits_.max_rows / 4));
   }
-  StepPrices::Step meet() {
+  // What prices of this step depend on, but for trees.
+  StepPrices::Step begin_priced_step() {
     StepPrices::Step step;
     step.number = engine_.steps++;
     step.texts = 0;
@@ -162,14 +163,14 @@ class Planner {
     BatchSizer& sizes = engine_.batch_sizes();
     plan_.common = &sizes.growth();
     const std::int32_t room = std::min({rows_, judged_, kv_tokens_, slots_of_trees()});
-    std::int32_t nodes = sizes.begin(step, plan_.joint, room);
-    auto joint = plan_.joint.begin();
+    std::int32_t nodes = sizes.begin(step, plan_.adaptive, room);
+    auto next = plan_.adaptive.begin();
     for (SequencePlan& plan : plan_.sequences) {
       if (!plan.judged || !may_grow(*plan.sequence) || !plan.sequence->speculator.adapts())
         continue;
-      const BatchSizer::Text& joined = *joint++;
-      plan.limits = plan.sequence->speculator.plan(joined, *plan_.common);
-      if (joined.apart) nodes += (plan.limits ? plan.limits->max_size : 0) - reserved;
+      const BatchSizer::Text& sized = *next++;
+      plan.limits = plan.sequence->speculator.plan(sized, *plan_.common);
+      if (sized.apart) nodes += (plan.limits ? plan.limits->max_size : 0) - reserved;
     }
     slots_ -= nodes;
     take_rows(nodes);
@@ -200,7 +201,7 @@ class Planner {
 
 void plan_step(Engine::Impl& engine, std::span<RunningSequence* const> sequences, StepPlan& plan) {
   plan.sequences.clear();
-  plan.joint.clear();
+  plan.adaptive.clear();
   plan.common = nullptr;
   plan.short_of_slots = false;
   Planner planner(engine, sequences, plan);

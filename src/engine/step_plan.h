@@ -22,14 +22,15 @@ struct SequencePlan {
 
 struct StepPlan {
   std::vector<SequencePlan> sequences;
-  Grower* common = nullptr;             ///< where some of the trees grow together
-  std::vector<BatchSizer::Text> joint;  ///< sequences that might
+  Grower* common = nullptr;  ///< where some of the trees grow together
+  /// Sequences whose sizes are chosen from costs, those that grow apart included.
+  std::vector<BatchSizer::Text> adaptive;
   bool short_of_slots =
       false;  ///< a sequence was left out since the target's pool has no slot for it
 
   void reserve(std::size_t count) {
     sequences.reserve(count);
-    joint.reserve(count);
+    adaptive.reserve(count);
   }
 };
 
