@@ -414,7 +414,7 @@ struct TreeNode {
   std::int32_t rank = 0;     ///< among siblings, in the order drawn
   double draft_prob = 1.0;   ///< D(token | path); 1 of a token that was looked up
   double path_prob = 1.0;    ///< product of draft_prob along the path
-  double value = 1.0;        ///< estimated acceptance of its position (DySpec eq. 11)
+  double value = 1.0;        ///< estimated acceptance of its position
   double target_prob = 1.0;  ///< T(token | path), processed
   bool accepted = false;
   bool looked_up = false;  ///< it comes from no distribution (Lookup, or `forced`)

@@ -36,7 +36,7 @@ struct TraceNodes {
   std::vector<std::int32_t> depth;   ///< edges from the root
   std::vector<std::int32_t> rank;    ///< among siblings, in the order drawn, from 0
   std::vector<float> draft_prob;     ///< D(token | path), processed; 1 where nothing was drawn
-  std::vector<float> value;          ///< of its position (DySpec, eq. 11)
+  std::vector<float> value;          ///< of its position (TokenTree::value)
   std::vector<float> target_prob;    ///< T(token | path), processed: at temperature 0 it is 0 or 1
   std::vector<Fate> fate;            ///< by number
   std::vector<Origin> origin;        ///< by number: 0 the draft (and the root), 1 lookup
