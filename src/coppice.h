@@ -315,7 +315,7 @@ struct Piece {
 using PieceCallback = std::function<bool(const Piece&)>;
 
 /// Seconds of wall clock. Of a pass that texts shared, each has the part of its rows; what it
-/// waited for the others is in `other`.
+/// waited for the others is in `other`. The parts and Statistics::queue_seconds make up `total`.
 struct Seconds {
   /// Seconds of the engine's loading, once and for all, with the costs that the first automatic
   /// size measures.

@@ -61,7 +61,8 @@ TEST(BatchShares, EveryPass) {
       EXPECT_GE(s.queue_seconds, 0.0);
       EXPECT_NEAR(24.0 - s.prefill_tokens, s.emitted_per_step * static_cast<double>(s.steps), 1e-9);
       const Seconds& t = s.seconds;
-      EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
+      EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other + s.queue_seconds,
+                  t.total, 1e-6);
       for (const double part : {t.prefill, t.draft, t.verify, t.sampling, t.other}) {
         EXPECT_GE(part, 0.0);
       }

@@ -35,7 +35,8 @@ TEST(Engine, CountsAddUp) {
     EXPECT_GE(s.accepted_length, s.emitted_per_step - 1e-12);
     EXPECT_EQ(g.used.policy, name_of(speculation));
     const Seconds& t = s.seconds;
-    EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other, t.total, 1e-6);
+    EXPECT_NEAR(t.load + t.prefill + t.draft + t.verify + t.sampling + t.other + s.queue_seconds,
+                t.total, 1e-6);
     if (std::holds_alternative<Plain>(speculation)) {
       EXPECT_EQ(s.steps, 39);
       EXPECT_EQ(s.draft_passes, 0);
