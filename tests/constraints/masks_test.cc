@@ -48,7 +48,7 @@ TEST(ConstraintMasks, EqualFollowingEachTokenByteByByte) {
       EXPECT_EQ(mask.only, slow.only) << text;
       ++states;
     });
-    if (testing::Test::HasFailure()) return;
+    if (::testing::Test::HasFailure()) return;
   }
   EXPECT_GT(states, 5000u);
 }
