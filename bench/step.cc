@@ -297,10 +297,10 @@ struct Bench {
       std::vector<double> prefills, steps;
       const int rounds = length > 2048 ? 1 : 8;
       for (int round = 0; round < rounds; ++round) {
-        const Seconds s = engine.generate(prompt, options).statistics.seconds;
+        const Statistics s = engine.generate(prompt, options).statistics;
         if (round < 3 && rounds > 3) continue;
-        prefills.push_back(s.prefill);
-        steps.push_back((s.total - s.load - s.prefill) / 2);
+        prefills.push_back(s.seconds.prefill);
+        steps.push_back(s.decode_seconds() / 2);
       }
       const double prefill = median(prefills), step = median(steps);
       const double work =

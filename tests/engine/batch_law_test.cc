@@ -17,8 +17,8 @@
 #include "engine/sampled_law.h"
 #include "planted/planted.h"
 #include "reference/pass_faults.h"
-#include "reference/random_tokens.h"
 #include "reference/quick.h"
+#include "reference/random_tokens.h"
 #include "reference/sanitized.h"
 
 namespace coppice::testing {

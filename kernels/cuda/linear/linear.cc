@@ -62,7 +62,7 @@ class PackedWeights final : public LinearWeights {
 };
 
 // Where the layers of the 7B and 8B shapes are cheap for their rows on an H200: more rows cost more
-// at once, as they need another tile of the library's. 72: a tree of 64 nodes and its root.
+// at once, as they need another tile of the library's.
 constexpr std::array<std::int32_t, 28> rungs = {1,   2,   4,   8,   16,  32,  48,  64,  72,  80,
                                                 96,  112, 128, 144, 160, 176, 192, 216, 256, 264,
                                                 280, 304, 320, 352, 384, 448, 512, 640};

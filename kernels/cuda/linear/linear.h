@@ -33,8 +33,8 @@ namespace coppice::cuda {
 struct RopeTensors;
 
 /// The row counts that passes and products run at, a graph each: powers of two to 16, steps of 16
-/// to 192, less even ones to 512 (264 for a tree of 256 with its root), of 128 to 1280, of 256 from
-/// there.
+/// to 192 and 72 (a tree of 64 with its root), less even ones to 512 (264 for one of 256), of 128
+/// to 1280, of 256 from there.
 std::int32_t padded_row_count(std::int32_t rows);
 /// The largest of these counts below padded_row_count(rows); 0 if there is none.
 std::int32_t smaller_row_count(std::int32_t rows);
