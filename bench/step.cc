@@ -49,7 +49,7 @@ using Json = nlohmann::ordered_json;
 
 template <typename Work>
 double median_seconds(int repetitions, Work work) {
-  for (int i = 0; i < 3; ++i) work();  // the third time is the first that a recording is played
+  for (int i = 0; i < 4; ++i) work();  // the fourth time is the first that a recording is played
   std::vector<double> times;
   for (int i = 0; i < repetitions; ++i) {
     const double start = now_seconds();
@@ -141,6 +141,38 @@ struct Bench {
                                   {"bandwidth_share", share},
                                   {"roofline_share", roofline}});
       }
+    }
+  }
+
+  // What a row count costs when it is met: the first three passes, which are queued kernel by
+  // kernel and recorded meanwhile, each over the median of twenty later ones.
+  void first_met(const char* what, LoadedModel& loaded, std::int32_t prefix,
+                 const std::vector<std::int32_t>& of_rows) {
+    Model& model = *loaded.model;
+    Passes work(model, *loaded.pool, prefix);
+    std::printf(
+        "\n%s: passes of a row count when it is met, us over its later ones\n"
+        "%6s %12s %12s %12s %12s\n",
+        what, "rows", "first", "second", "third", "later, us");
+    for (const std::int32_t rows : of_rows) {
+      if (rows > model.options().max_logit_rows) continue;
+      work.set(rows);
+      std::vector<double> times;
+      for (int i = 0; i < 24; ++i) {
+        const double start = now_seconds();
+        work.queue();
+        model.device().synchronize();
+        times.push_back((now_seconds() - start) * 1e6);
+      }
+      const double later = median(std::vector(times.begin() + 4, times.end()));
+      std::printf("%6d %12.0f %12.0f %12.0f %12.0f\n", rows, times[0] - later, times[1] - later,
+                  times[2] - later, later);
+      json["first_met"].push_back({{"model", what},
+                                   {"rows", rows},
+                                   {"first_us", times[0]},
+                                   {"second_us", times[1]},
+                                   {"third_us", times[2]},
+                                   {"later_us", later}});
     }
   }
 
@@ -372,7 +404,7 @@ struct Bench {
 int main(int argc, char** argv) try {
   EngineOptions load;
   std::string target, draft, device, dtype, json_file, target_weights, draft_weights;
-  bool passes_only = false, products_alone = false, shuffled_slots = false;
+  bool passes_only = false, products_alone = false, shuffled_slots = false, first_met = false;
   std::string rows_text, texts_text;
   std::int32_t prefix = 0, new_tokens = 0;
   po::options_description options("bench/step");
@@ -400,7 +432,9 @@ int main(int argc, char** argv) try {
                                 "their KV lies in no order")(
       "products-alone", po::bool_switch(&products_alone),
       "on a GPU: the passes' matrix products without the rest, too")(
-      "passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
+      "first-met", po::bool_switch(&first_met),
+      "on a GPU: what passes of a row count cost when they come for the first time, and nothing "
+      "else")("passes-only", po::bool_switch(&passes_only), "no sampling, no generations")(
       "json", po::value(&json_file), "also write the figures here");
   po::variables_map values;
   if (!bench::parse_options(argc, argv, options, values)) return 0;
@@ -450,13 +484,15 @@ int main(int argc, char** argv) try {
   bench.json["draft"] = draft;
   const bool on_host = impl.device->shares_host_memory();
   for (const auto& [what, loaded] : {std::pair{"target", &impl.target}, {"draft", &impl.draft}}) {
-    if (on_host) {
+    if (first_met) {
+      bench.first_met(what, *loaded, prefix, rows);
+    } else if (on_host) {
       bench.host_passes(what, *loaded, prefix);
     } else {
       bench.passes(what, *loaded, prefix, rows);
     }
   }
-  if (!passes_only) {
+  if (!passes_only && !first_met) {
     bench.first_tokens(prefix);
     bench.sampled(prefix, 0.0);
     bench.sampled(prefix, 0.8);

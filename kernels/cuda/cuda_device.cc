@@ -14,6 +14,7 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/product_proposals.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/linear/weight_stream.h"
 #include "kernels/cuda/linear/weight_upload.h"
@@ -96,7 +97,7 @@ class CudaDevice final : public Device {
         card_(card(options.device)),
         upload_(allocator(), stream_, !plans),
         transfers_(stream_),
-        linear_(upload_, allocator(), true, &timing_) {
+        linear_(upload_, allocator(), true, &timing_, &proposals_) {
     timing_.allowed = !options_.record;  // else once a pass has shown that it is used often
   }
   ~CudaDevice() override { cudaStreamSynchronize(stream_); }
@@ -167,7 +168,7 @@ class CudaDevice final : public Device {
 
   void expect_products(std::span<const ExpectedProduct> products) override {
     if (plans_) return;
-    if (!code_loader_) code_loader_.emplace();
+    if (!code_loader_) code_loader_.emplace(proposals_);
     code_loader_->load(products, linear_.streams());
   }
   std::unique_ptr<LinearWeights> pack_linear(std::span<const LinearPart> parts,
@@ -301,7 +302,8 @@ class CudaDevice final : public Device {
   MemoryLedger ledger_;  // outlives all that allocates
   WeightUpload upload_;
   Transfers transfers_;
-  ProductTiming timing_;  // outlives what times
+  ProductTiming timing_;        // outlives what times
+  ProductProposals proposals_;  // outlives what asks
   LinearEngine linear_;
   std::optional<CodeLoader> code_loader_;  // stops first
 };

@@ -14,6 +14,7 @@
 #include "cuda/rounding.h"
 #include "kernels/cuda/linear/code_loader.h"
 #include "kernels/cuda/linear/plain_linear.h"
+#include "kernels/cuda/linear/product_proposals.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/random_values.h"
 
@@ -456,16 +457,21 @@ TEST(RowCounts, EachIsTheNextOnesSmaller) {
 }
 
 // Products that are run while timing is put off have the bits that they have once it is allowed,
-// and those whose code was loaded ahead, by another thread, have them too.
+// and those that another thread asked for and loaded code for have them too.
 TEST_F(CudaLinear, TimingLaterChangesNoBit) {
   constexpr std::int64_t in = 1024, out = 2048;
   const Layer layer = make_layer(out, in, false, true, random_);
   const LinearPart part{layer.weights.data(), DType::bf16, out};
   const ExpectedProduct expected[] = {{in, out, 320, true, false}, {in, out, 320, false, true}};
-  cuda::CodeLoader loader;
+  cuda::ProductProposals proposals;
+  cuda::CodeLoader loader(proposals);
   loader.load(expected, engine_->streams());
+  loader.finish();
+  EXPECT_TRUE(proposals.find({in, out, 320, false, true}));
+  EXPECT_TRUE(proposals.find({in, out, 112, true, false}));
+  EXPECT_FALSE(proposals.find({in, out, 320, false, false})) << "nobody expects it";
   cuda::ProductTiming timing{.allowed = false};
-  cuda::LinearEngine later(*upload_, testing::allocate_for_test, true, &timing);
+  cuda::LinearEngine later(*upload_, testing::allocate_for_test, true, &timing, &proposals);
   const auto packed = pack(layer, 320);
   const auto again = later.pack({&part, 1}, in, layer.bias, 320);
   std::int64_t put_off = 0;
@@ -484,7 +490,6 @@ TEST_F(CudaLinear, TimingLaterChangesNoBit) {
     EXPECT_TRUE(timed == product(later, *again, x, rows)) << rows;
     EXPECT_EQ(timing.put_off, put_off) << "it is timed now";
   }
-  loader.finish();
   cuda::check(cudaGetLastError(), "loading code");
 }
 

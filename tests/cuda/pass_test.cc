@@ -173,14 +173,14 @@ TEST_F(CudaPassInputs, ProductsAreTimedOnceTheyPay) {
     if (timed == 0 && !timing_.allowed) ++timing_.put_off;
     if (timing_.allowed) ++timed;
   };
-  for (int use = 1; use <= 200; ++use) {
+  for (int use = 1; use <= 600; ++use) {
     pass.begin(inputs);
     pass.run({}, body);
-    EXPECT_EQ(timed, use < 64 ? 0 : 1) << use;
-    EXPECT_EQ(queued, use < 2 ? 1 : use < 64 ? 3 : 5) << use;
+    EXPECT_EQ(timed, use < 256 ? 0 : 1) << use;
+    EXPECT_EQ(queued, use < 2 ? 1 : use < 3 ? 3 : use < 256 ? 4 : 6) << use;
     EXPECT_FALSE(timing_.allowed);
   }
-  EXPECT_EQ(preparations_.passes, 3);
+  EXPECT_EQ(preparations_.passes, 4);
   check(cudaStreamSynchronize(stream_), "the passes");
 }
 
@@ -191,7 +191,7 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
   Transfers transfers(stream_);
   CudaPass pass(limits, prepare_attention(limits.attention.head_dim), allocate, transfers, stream_,
                 true, preparations_, timing_);
-  constexpr std::size_t kinds = CudaPass::most_recordings + 30, times = 4;
+  constexpr std::size_t kinds = CudaPass::most_recordings + 30, times = 5;
   const DeviceBuffer written = allocate(kinds * times, "what passes write");
   const std::vector<std::int32_t> zero(1);
   const std::vector<KvSlot> slot = {0};
@@ -217,14 +217,14 @@ TEST_F(CudaPassInputs, TheLastRecordingsAreKept) {
     for (std::size_t i = 0; i < times; ++i) run(kind);
     ASSERT_LE(pass.recordings(), CudaPass::most_recordings);
   }
-  EXPECT_EQ(queued, 3 * kinds) << "twice as they are, once to be recorded";
-  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(2 * kinds));
+  EXPECT_EQ(queued, 4 * kinds) << "three times as they are, once to be captured";
+  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(3 * kinds));
   run(kinds - 1);
-  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(2 * kinds));
-  EXPECT_EQ(queued, 3 * kinds) << "still kept";
+  EXPECT_EQ(preparations_.passes, static_cast<std::int64_t>(3 * kinds));
+  EXPECT_EQ(queued, 4 * kinds) << "still kept";
   check(cudaMemsetAsync(written.data(), 255, kinds * times, stream_), "clearing");
   for (std::size_t kind = 0; kind < kinds; ++kind) run(kind);
-  EXPECT_GT(queued, 3 * kinds);
+  EXPECT_GT(queued, 4 * kinds);
   EXPECT_EQ(pass.recordings(), CudaPass::most_recordings);
   std::vector<unsigned char> read(kinds * times);
   check(cudaStreamSynchronize(stream_), "the passes");

@@ -14,6 +14,7 @@
 #include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/library_products.h"
 #include "kernels/cuda/linear/linear.h"
+#include "kernels/cuda/linear/product_proposals.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 
 namespace coppice::cuda {
@@ -28,7 +29,7 @@ DeviceBuffer take_memory(std::size_t bytes, const char* purpose) {
 /// What runs products on one thread: a stream, and library handles of its own.
 class Runner {
  public:
-  Runner() : products_(take_memory, timing_) {
+  explicit Runner(ProductProposals& proposals) : products_(take_memory, timing_, proposals) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   }
   ~Runner() {
@@ -58,7 +59,7 @@ class Runner {
 }  // namespace
 
 struct CodeLoader::Impl {
-  Impl() {
+  explicit Impl(ProductProposals& found) : proposals(found) {
     check(cudaGetDevice(&device), "asking for the current GPU");
     thread = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
@@ -85,7 +86,7 @@ struct CodeLoader::Impl {
       lock.unlock();
       try {
         const std::unique_lock loading(code_loading());
-        if (!runner) runner.emplace();
+        if (!runner) runner.emplace(proposals);
         runner->run(shape);
       } catch (const std::exception&) {
         (void)cudaGetLastError();  // the product's first run will say what is wrong, if it is
@@ -97,6 +98,7 @@ struct CodeLoader::Impl {
     runner.reset();
   }
 
+  ProductProposals& proposals;
   int device = 0;
   std::mutex mutex;
   std::condition_variable_any changed;
@@ -106,7 +108,7 @@ struct CodeLoader::Impl {
   std::jthread thread;  // last: ends before what it uses
 };
 
-CodeLoader::CodeLoader() : impl_(std::make_unique<Impl>()) {}
+CodeLoader::CodeLoader(ProductProposals& proposals) : impl_(std::make_unique<Impl>(proposals)) {}
 CodeLoader::~CodeLoader() = default;
 
 // The largest passes come first: prompts' do.

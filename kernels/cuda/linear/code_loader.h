@@ -10,11 +10,14 @@
 
 namespace coppice::cuda {
 
+class ProductProposals;
+
 /// Works on the current device of the thread that made it. What fails to load is left to the
 /// product's own first run.
 class CodeLoader {
  public:
-  CodeLoader();
+  /// Leaves in `proposals`, which outlive this, what the library proposes.
+  explicit CodeLoader(ProductProposals& proposals);
   /// Stops before the next product, and waits until then.
   ~CodeLoader();
   CodeLoader(const CodeLoader&) = delete;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/plain_linear.h"
+#include "kernels/cuda/linear/product_proposals.h"
 #include "kernels/cuda/linear/same_bits.h"
 
 namespace coppice::cuda {
@@ -133,7 +134,8 @@ Product describe(const ProductShape& shape) {
 }  // namespace
 
 struct LibraryProducts::Impl {
-  Impl(const Allocate& allocate, ProductTiming& when) : timing(when) {
+  Impl(const Allocate& allocate, ProductTiming& when, ProductProposals& known)
+      : timing(when), proposals(known) {
     cublasLtHandle_t created = nullptr;
     check_blas(cublasLtCreate(&created), "start");
     handle.reset(created);
@@ -144,17 +146,32 @@ struct LibraryProducts::Impl {
     const auto known = products.find(shape);
     if (known != products.end()) return known->second;
     Product product = describe(shape);
-    if (shape.bias) {
-      set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-      product.candidates = propose(product);
-      product.bias_in_epilogue = !product.candidates.empty();
+    std::optional<ProductProposals::Proposal> proposal = proposals.find(shape);
+    if (!proposal) {
+      proposal = ask(product, shape, bias);
+      proposals.keep(shape, *proposal);
     }
-    if (product.candidates.empty()) {
-      set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
-      product.candidates = propose(product);
-    }
+    product.candidates = std::move(proposal->algorithms);
+    product.bias_in_epilogue = proposal->bias_in_epilogue;
+    set_epilogue(product, product.bias_in_epilogue ? bias : nullptr);
     return products.emplace(shape, std::move(product)).first->second;
+  }
+
+  ProductProposals::Proposal ask(const Product& product, const ProductShape& shape,
+                                 const float* bias) const {
+    if (shape.bias) {
+      set_epilogue(product, bias);
+      auto algorithms = propose(product);
+      if (!algorithms.empty()) return {std::move(algorithms), true};
+    }
+    set_epilogue(product, nullptr);
+    return {propose(product), false};
+  }
+
+  static void set_epilogue(const Product& product, const float* bias) {
+    set(product.operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS);
+    if (bias != nullptr) set(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
 
   /// Algorithms that add in a fixed order, the library's first choice first.
@@ -301,13 +318,15 @@ struct LibraryProducts::Impl {
   }
 
   ProductTiming& timing;
+  ProductProposals& proposals;
   Handle handle;
   DeviceBuffer workspace;
   std::map<ProductShape, Product> products;
 };
 
-LibraryProducts::LibraryProducts(const Allocate& allocate, ProductTiming& timing)
-    : impl_(std::make_unique<Impl>(allocate, timing)) {}
+LibraryProducts::LibraryProducts(const Allocate& allocate, ProductTiming& timing,
+                                 ProductProposals& proposals)
+    : impl_(std::make_unique<Impl>(allocate, timing, proposals)) {}
 
 LibraryProducts::~LibraryProducts() = default;
 

@@ -37,10 +37,12 @@ struct ProductOperands {
   float* out;
 };
 
+class ProductProposals;
+
 class LibraryProducts {
  public:
-  /// `timing` outlives this.
-  LibraryProducts(const Allocate& allocate, ProductTiming& timing);
+  /// `timing` and `proposals` outlive this.
+  LibraryProducts(const Allocate& allocate, ProductTiming& timing, ProductProposals& proposals);
   ~LibraryProducts();
 
   /// False, and nothing is done, where the library has no code for the shape. May be captured. A

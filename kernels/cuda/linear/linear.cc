@@ -13,6 +13,7 @@
 #include "kernels/cuda/linear/library_products.h"
 #include "kernels/cuda/linear/packed_linear.h"
 #include "kernels/cuda/linear/plain_linear.h"
+#include "kernels/cuda/linear/product_proposals.h"
 #include "kernels/cuda/linear/streamed_linear.h"
 #include "kernels/cuda/pass/rope_tensors.h"
 #include "kernels/narrowed.h"
@@ -86,10 +87,12 @@ std::int32_t smaller_row_count(std::int32_t rows) {
 }
 
 struct LinearEngine::Impl {
-  Impl(WeightUpload& uploader, Allocate allocator, bool streams, ProductTiming* timing)
+  Impl(WeightUpload& uploader, Allocate allocator, bool streams, ProductTiming* timing,
+       ProductProposals* proposals)
       : upload(uploader),
         allocate(std::move(allocator)),
-        library(allocate, timing == nullptr ? at_once : *timing) {
+        library(allocate, timing == nullptr ? at_once : *timing,
+                proposals == nullptr ? own_proposals : *proposals) {
     if (streams) streaming_blocks = prepare_streamed_linear();
   }
 
@@ -176,13 +179,14 @@ struct LinearEngine::Impl {
   WeightUpload& upload;
   const Allocate allocate;
   ProductTiming at_once;
+  ProductProposals own_proposals;
   LibraryProducts library;
   std::int32_t streaming_blocks = 0;  ///< 0: no product is streamed
 };
 
 LinearEngine::LinearEngine(WeightUpload& upload, Allocate allocate, bool streams,
-                           ProductTiming* timing)
-    : impl_(std::make_unique<Impl>(upload, std::move(allocate), streams, timing)) {}
+                           ProductTiming* timing, ProductProposals* proposals)
+    : impl_(std::make_unique<Impl>(upload, std::move(allocate), streams, timing, proposals)) {}
 
 LinearEngine::~LinearEngine() = default;
 

@@ -30,6 +30,7 @@
 
 namespace coppice::cuda {
 
+class ProductProposals;
 struct RopeTensors;
 
 /// The row counts that passes and products run at, a graph each: powers of two to 16, steps of 16
@@ -43,10 +44,11 @@ std::int32_t smaller_row_count(std::int32_t rows);
 /// one workspace.
 class LinearEngine {
  public:
-  /// `upload` must outlive pack() calls, not the engine; `timing`, if given, outlives it.
+  /// `upload` must outlive pack() calls, not the engine; `timing` and `proposals`, if given,
+  /// outlive it.
   /// With `streams` false all products are the library's (to compare).
   LinearEngine(WeightUpload& upload, Allocate allocate, bool streams = true,
-               ProductTiming* timing = nullptr);
+               ProductTiming* timing = nullptr, ProductProposals* proposals = nullptr);
   ~LinearEngine();
 
   /// See Device::pack_linear. Waits for the upload's stream. Blocks stay packed where products with

@@ -309,7 +309,7 @@ void CudaPass::play(const PassVariant& variant, const std::function<void()>& who
   if (graph->uses == 0 && records_at_once()) {
     const Stopwatch timed(preparations_.seconds);
     const std::shared_lock no_loading(code_loading(), std::try_to_lock);
-    if (no_loading) graph->executable = record(whole);
+    if (no_loading) graph->executable = instantiate(capture(whole));
     if (graph->executable != nullptr) {
       ++preparations_.passes;
       graph->uses = recorded_use;
@@ -334,9 +334,9 @@ bool CudaPass::records_at_once() {
   return std::exchange(has_run_, has_run_ || shape_.logit_rows > 0) && few;
 }
 
-// Queues a pass launch by launch, and records it for later ones while the GPU computes it. The
-// first use is not recorded: libraries load their code at a first call, which a recording forbids,
-// and many passes come once.
+// Queues a pass launch by launch, and records it for later ones while the GPU computes it: half of
+// that work at a time, as all of it takes longer than a pass. Nothing is recorded at the first use:
+// libraries load their code at a first call, which a recording forbids, and many passes come once.
 // False: it was to be recorded, and could not be now.
 bool CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
   ++preparations_.passes;
@@ -352,14 +352,16 @@ bool CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
   }
   timing_.allowed = allowed;
   const bool untimed = timing_.put_off > put_off;
-  if (graph.uses + 1 < recorded_use) {
+  if (graph.uses + 1 < captured_use) {
     graph.untimed = untimed;
     return true;
   }
   const std::shared_lock no_loading(code_loading(), std::try_to_lock);
   if (!no_loading) return false;
   graph.untimed = untimed;
-  Executable made = record(whole);
+  if (graph.captured == nullptr) graph.captured = capture(whole);
+  if (graph.uses + 1 == captured_use) return true;
+  Executable made = instantiate(std::exchange(graph.captured, nullptr));
   if (graph.executable != nullptr) {
     if (made == nullptr) return true;  // the former one has the same bits
     check(cudaStreamSynchronize(stream_), "waiting for a recorded pass");
@@ -368,8 +370,7 @@ bool CudaPass::prepare(Graph& graph, const std::function<void()>& whole) {
   return true;
 }
 
-// Null where there is no memory for it: the pass can still be queued launch by launch.
-CudaPass::Executable CudaPass::record(const std::function<void()>& body) {
+CudaPass::Captured CudaPass::capture(const std::function<void()>& body) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a pass");
   try {
@@ -380,10 +381,14 @@ CudaPass::Executable CudaPass::record(const std::function<void()>& body) {
     throw;
   }
   check(cudaStreamEndCapture(stream_, &graph), "ending the recording of a pass");
+  return Captured(graph);
+}
+
+// Null where there is no memory for it: the pass can still be queued launch by launch.
+CudaPass::Executable CudaPass::instantiate(const Captured& captured) {
   cudaGraphExec_t made = nullptr;
-  cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+  cudaError_t status = cudaGraphInstantiate(&made, captured.get(), 0);
   Executable executable(made);
-  (void)cudaGraphDestroy(graph);
   if (status == cudaSuccess) status = cudaGraphUpload(made, stream_);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();

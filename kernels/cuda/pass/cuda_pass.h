@@ -62,7 +62,7 @@ class CudaPass : public Pass {
   std::int32_t padded_rows() const { return shape_.rows; }
   std::int32_t padded_logit_rows() const { return shape_.logit_rows; }
 
-  /// Row counts, kernels and variants met of late, each recorded at its second use.
+  /// Row counts, kernels and variants met of late, each recorded by its third use.
   std::size_t recordings() const { return graphs_.size(); }
   /// Kept, the last used ones: a row count's, with and without rows that have no logits, and some
   /// kinds of epilogues, for all that a model's passes may have.
@@ -70,17 +70,21 @@ class CudaPass : public Pass {
 
  private:
   struct Destroy {
+    void operator()(cudaGraph_t graph) const { (void)cudaGraphDestroy(graph); }
     void operator()(cudaGraphExec_t executable) const { (void)cudaGraphExecDestroy(executable); }
   };
+  using Captured = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Destroy>;
   using Executable = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, Destroy>;
   struct Graph {
+    Captured captured;      ///< between its capture and its instantiation
     Executable executable;  ///< null: runs unrecorded, as where there was no memory to record it in
     bool untimed = false;   ///< has products whose codes are still to be timed
     std::int32_t uses = 0;
   };
-  /// The uses that a pass is recorded at, and has its products' codes timed at. Timing takes as
-  /// long as about ten passes of the 7B shape and gains a twentieth at most, as a rule.
-  static constexpr std::int32_t recorded_use = 2, timed_use = 64;
+  /// The uses that a pass is captured at, that its recording is instantiated at, and that its
+  /// products' codes are timed at. Timing takes as long as about ten passes of the 7B shape and
+  /// gains a twentieth at most, as a rule: by that use a slower code has cost as much as timing it.
+  static constexpr std::int32_t captured_use = 2, recorded_use = 3, timed_use = 256;
   std::int32_t plan(std::size_t window, const WindowedKv& kv, std::int32_t rows,
                     std::int32_t logit_rows);
   bool order_for_ranges(std::span<const KvSegment> segments, std::span<const KvSegment> tail);
@@ -90,7 +94,8 @@ class CudaPass : public Pass {
   void play(const PassVariant& variant, const std::function<void()>& whole);
   bool prepare(Graph& graph, const std::function<void()>& whole);
   bool records_at_once();
-  Executable record(const std::function<void()>& body);
+  Captured capture(const std::function<void()>& body);
+  Executable instantiate(const Captured& captured);
 
   const PassLimits limits_;
   const ResidentBlocks blocks_;
