@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times coppice, transformers and llama.cpp on a GPU alternately, on one pair and its prompts.
+"""Times coppice, transformers, vLLM and llama.cpp on a GPU alternately, on one pair and its prompts.
 
     python3 bench/rivals.py --target DIR --draft DIR --llama-source LLAMA_CPP \\
         --llama-libraries LLAMA_CPP/build
@@ -7,11 +7,11 @@
 Every round runs each program once, in rotating order; the table gives the median over rounds, the
 least and the largest, and how many times as fast the best setting of coppice was in the same round.
 Tokens/s are those of decoding, all tokens by all seconds, one text of each prompt a round;
-bench/generate, hf_generate.py and llama_cpp/on_gpu.py do the work. Programs that are not there or
-fail are left out, and said to be.
+bench/generate, hf_generate.py, vllm_generate.py and llama_cpp/on_gpu.py do the work. Programs that
+are not there or fail are left out, and said to be.
 
-With --texts 1,8,64 many texts are written side by side instead, by bench/batch, and by
-llama_cpp/batched.py with llama.cpp's own programs in --llama-programs (LLAMA_CPP/build/bin).
+With --texts 1,8,64 many texts are written side by side instead, by bench/batch, vllm_generate.py,
+and llama_cpp/batched.py with llama.cpp's own programs in --llama-programs (LLAMA_CPP/build/bin).
 """
 
 import argparse
@@ -41,6 +41,9 @@ def run(command, name):
         raise Failed(f"{name}: {error}") from None
     if done.returncode != 0:
         raise Failed(f"{name} ended with {done.returncode}:\n{done.stdout}")
+    for line in done.stdout.splitlines():
+        if "left out" in line:
+            print(f"{name}: {line}", flush=True)
     print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -100,9 +103,21 @@ def missing(modules):
     return [name for name in modules if importlib.util.find_spec(name) is None]
 
 
+def add_vllm(sides, options, arguments, folder):
+    if missing(["vllm"]):
+        print("vLLM is left out: no module vllm")
+    else:
+        options = ["--chains", *arguments.vllm_chains, *options]
+        sides["vLLM"] = lambda: script_rows("vllm_generate.py", options, arguments, folder, "vLLM")
+
+
 def batch_programs(arguments, folder):
     """As programs(), of many texts side by side."""
     sides = {"coppice": lambda: coppice_batch_rows(arguments, folder)}
+    if arguments.device == "cuda":
+        # The others write one text after the first prompt alone, too.
+        add_vllm(sides, ["--npl", ",".join(map(str, arguments.texts)), "--limit", 1], arguments,
+                 folder)
     lacking = missing(["numpy", "gguf"])
     if not arguments.llama_programs:
         print("llama.cpp is left out: --llama-programs does not name the folder of its programs")
@@ -122,6 +137,7 @@ def programs(arguments, folder):
     else:
         sides["transformers"] = lambda: script_rows("hf_generate.py", ["--static"], arguments,
                                                     folder, "transformers")
+    add_vllm(sides, [], arguments, folder)
     lacking = missing(["numpy", "gguf"])
     if not (arguments.llama_source and arguments.llama_libraries):
         print("llama.cpp is left out: --llama-source and --llama-libraries do not name it")
@@ -173,6 +189,7 @@ def main():
     parser.add_argument("--llama-source", help="llama.cpp's source tree, as on_gpu.py wants it")
     parser.add_argument("--llama-libraries", help="where its static libraries are")
     parser.add_argument("--llama-chains", type=int, nargs="+", default=[3, 4, 6, 8, 12])
+    parser.add_argument("--vllm-chains", type=int, nargs="+", default=[3, 5])
     parser.add_argument("--per-kind", type=int, default=1, help="prompts of each of four kinds")
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
