@@ -57,7 +57,7 @@ def graph_sizes(npl, chain):
     return sorted({-(-n // (chain + 1)) * (chain + 1) for n in rows})  # vLLM takes no others
 
 
-def load(arguments, chain, longest):
+def load(arguments, chain):
     import vllm
     options = {}
     if chain:
@@ -72,7 +72,7 @@ def load(arguments, chain, longest):
                    attention_config={"backend": "FLASH_ATTN"}, compilation_config={
                        "cudagraph_capture_sizes": graph_sizes(arguments.npl, chain)}, **options)
     cache = llm.llm_engine.vllm_config.cache_config
-    needed = max(arguments.npl) * -(-(longest + chain) // cache.block_size)
+    needed = max(arguments.npl) * -(-(arguments.longest + chain) // cache.block_size)
     if cache.num_gpu_blocks < needed:
         sys.exit(f"vllm_generate.py: --kv-gib {arguments.kv_gib:g} makes {cache.num_gpu_blocks} "
                  f"blocks of KV, and {max(arguments.npl)} texts need {needed}; raise it")
@@ -104,9 +104,9 @@ def seconds(llm, vllm, prompts, new_tokens, temperature):
     done = llm.generate(asked, sampling, use_tqdm=False)
     taken = time.perf_counter() - start
     for text in done:
-        if len(text.outputs[0].token_ids) != new_tokens:
-            sys.exit(f"vllm_generate.py: {len(text.outputs[0].token_ids)} tokens instead of "
-                     f"{new_tokens}")
+        written = len(text.outputs[0].token_ids)
+        if written != new_tokens:
+            sys.exit(f"vllm_generate.py: {written} tokens instead of {new_tokens}")
     return taken
 
 
@@ -125,9 +125,8 @@ def rows_of(arguments, chain, prompts, single, llm, vllm):
             rate(llm, vllm, groups[0], arguments.new_tokens, temperature)  # warm-up
             if tally is not None:
                 tally.clear()
-            repeats = REPEATS if len(groups) == 1 else 1
             rates = [rate(llm, vllm, group, arguments.new_tokens, temperature)
-                     for group in groups for _ in range(repeats)]
+                     for group in (groups * REPEATS if len(groups) == 1 else groups)]
             median = statistics.median(rates)
             row = {"method": method_of(chain, arguments), "temperature": temperature,
                    "texts": texts, "prompts": sum(map(len, groups)), "tokens_per_second": median,
@@ -139,11 +138,11 @@ def rows_of(arguments, chain, prompts, single, llm, vllm):
 
 
 def serve(arguments, chain, prompts, single):
-    """Loads one engine, writes "ready" and vLLM's version, waits for a line, then writes rows."""
+    """Loads one engine, writes vLLM's version, waits for a line, then measures and writes rows."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # vLLM logs to standard output
-    llm, vllm = load(arguments, chain, longest_of(arguments, prompts + single))
-    print("ready", vllm.__version__, file=answers, flush=True)
+    llm, vllm = load(arguments, chain)
+    print(vllm.__version__, file=answers, flush=True)
     if sys.stdin.readline():
         for row in rows_of(arguments, chain, prompts, single, llm, vllm):
             print(json.dumps(row), file=answers, flush=True)
@@ -164,9 +163,9 @@ def measure(arguments, logs):
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                     env={**settings, "VLLM_CACHE_ROOT": str(cache / f"chain_{chain}")})
         ready = {chain: engine.stdout.readline() for chain, engine in engines.items()}
-        print(f"vLLM {' '.join(sorted(set(''.join(ready.values()).split()) - {'ready'}))}: "
-              f"{sum(map(bool, ready.values()))} engines loaded in {time.monotonic() - start:.0f} s",
-              file=sys.stderr, flush=True)
+        loaded = [version.strip() for version in ready.values() if version]
+        print(f"vLLM {' '.join(set(loaded))}: {len(loaded)} engines loaded in "
+              f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
         for chain, engine in engines.items():
             if ready[chain]:
                 with contextlib.suppress(BrokenPipeError):  # ended meanwhile
@@ -180,10 +179,6 @@ def measure(arguments, logs):
     finally:
         for engine in engines.values():
             engine.kill()
-
-
-def longest_of(arguments, prompts):
-    return max(map(len, prompts)) + arguments.new_tokens + 1
 
 
 def read_prompts(path):
@@ -222,9 +217,10 @@ def main():
     single = read_prompts(arguments.single_prompts) if arguments.single_prompts else prompts
     if min(arguments.npl) < 1 or len(prompts) < max(arguments.npl):
         parser.error(f"--npl: {len(prompts)} prompts are there for 1 to {len(prompts)} texts")
-    longest = longest_of(arguments, prompts + single)
-    if longest > arguments.context:
-        parser.error(f"--context {arguments.context}: the longest text has {longest} tokens")
+    arguments.longest = max(map(len, prompts + single)) + arguments.new_tokens + 1
+    if arguments.longest > arguments.context:
+        parser.error(f"--context {arguments.context}: the longest text has {arguments.longest} "
+                     "tokens")
     if arguments.engine is not None:
         serve(arguments, arguments.engine, prompts, single)
         return
