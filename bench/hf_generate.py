@@ -22,6 +22,7 @@ def load(folder):
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, device_map="cuda")
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
+    model.generation_config.stop_strings = None  # wants a tokenizer
     return model.eval()
 
 
