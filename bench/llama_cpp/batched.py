@@ -78,10 +78,8 @@ def bench(arguments, target):
             for temperature in arguments.temperatures for texts, rate in rates.items()]
 
 
-def draft_options(program, draft, chain, gpu_layers):
+def draft_options(known, draft, chain, gpu_layers):
     """Options for chains of `chain` tokens; their names differ between versions."""
-    known = subprocess.run([program, "--help"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                           text=True, env=environment()).stdout
     new = "--spec-draft-n-max" in known
     options = ["-md", draft, "-ngld", gpu_layers,
                "--spec-draft-n-max" if new else "--draft-max", chain,
@@ -102,8 +100,13 @@ def server(arguments, target, draft, chain):
                "-b", 2048, "-ub", 512, "-ngl", arguments.gpu_layers, "--host", "127.0.0.1",
                "--port", port]
     try:
+        known = subprocess.run([program, "--help"], stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment()).stdout
+        if "--cache-ram" in known:
+            # Else it copies a text's KV to the host as the next one comes: seconds for many texts.
+            command += ["--cache-ram", 0]
         if chain:
-            command += draft_options(program, draft, chain, arguments.gpu_layers)
+            command += draft_options(known, draft, chain, arguments.gpu_layers)
         with tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(list(map(str, command)), stdout=log,
                                        stderr=subprocess.STDOUT, env=environment())
@@ -160,11 +163,16 @@ def serve(arguments, prompts, target, draft, chain):
     rows = []
     method = f"chain {chain} (llama-server -np)" if chain else "plain (llama-server -np)"
     with server(arguments, target, draft, chain) as address:
-        seconds_of(address, prompts[:1], 8, 0.0)  # warm-up
         for temperature in arguments.temperatures:
             for texts in arguments.npl:
+                # What a server has not met yet takes it seconds.
+                seconds_of(address, prompts[:texts], 16, temperature)
                 alone = seconds_of(address, prompts[:texts], 1, temperature)
                 whole = seconds_of(address, prompts[:texts], 1 + arguments.ntg, temperature)
+                if whole < 1.5 * alone:
+                    raise Failed(f"{method}, {texts} texts, temperature {temperature:g}: "
+                                 f"{whole:.2f} s with {arguments.ntg} tokens more, {alone:.2f} s "
+                                 "without them")
                 rows.append({"method": method, "temperature": temperature, "texts": texts,
                              "tokens_per_second": texts * arguments.ntg / (whole - alone)})
     return rows
