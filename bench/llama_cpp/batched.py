@@ -103,7 +103,7 @@ def server(arguments, target, draft, chain):
         known = subprocess.run([program, "--help"], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, env=environment()).stdout
         if "--cache-ram" in known:
-            # Else it copies a text's KV to the host as the next one comes: seconds for many texts.
+            # Its cache of prompts copies a slot's KV to the host as the next text comes.
             command += ["--cache-ram", 0]
         if chain:
             command += draft_options(known, draft, chain, arguments.gpu_layers)
