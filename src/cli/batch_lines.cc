@@ -10,12 +10,12 @@
 
 #include "base/error.h"
 #include "base/json_file.h"
+#include "base/nearest.h"
 #include "base/utf8.h"
 #include "cli/acceptance_vector.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/length_options.h"
-#include "cli/nearest.h"
 #include "cli/other_names.h"
 #include "cli/token_options.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "cli/command.h"
-#include "cli/nearest.h"
 #include "cli/study_folders.h"
 #include "engine/policy_options.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cli/nearest.h"
+#include "base/nearest.h"
 
 namespace coppice::cli {
 

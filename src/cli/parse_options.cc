@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "base/remedy.h"
 #include "cli/constraint_options.h"
-#include "cli/nearest.h"
 #include "cli/option_values.h"
 #include "cli/options.h"
 #include "cli/other_names.h"

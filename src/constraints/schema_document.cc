@@ -1,6 +1,7 @@
 #include "constraints/schema_document.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 
@@ -18,20 +19,22 @@ std::size_t values_in(const SchemaJson& value) {
   return count;
 }
 
-bool find_path(const SchemaJson& in, const SchemaJson& wanted, std::string& path) {
-  if (&in == &wanted) return true;
+/// Appends the path of the first value in `in` that `is_wanted`.
+bool find_path(const SchemaJson& in, const std::function<bool(const SchemaJson&)>& is_wanted,
+               std::string& path) {
+  if (is_wanted(in)) return true;
   const std::size_t length = path.size();
   if (in.is_object()) {
     for (const auto& [key, value] : in.items()) {
       path += "/" + key;
-      if (find_path(value, wanted, path)) return true;
+      if (find_path(value, is_wanted, path)) return true;
       path.resize(length);
     }
   } else if (in.is_array()) {
     std::size_t i = 0;
     for (const SchemaJson& value : in) {
       path += cat("/", i++);
-      if (find_path(value, wanted, path)) return true;
+      if (find_path(value, is_wanted, path)) return true;
       path.resize(length);
     }
   }
@@ -165,18 +168,20 @@ const SchemaJson& SchemaDocument::keep(SchemaJson schema, const SchemaJson& orig
 }
 
 std::string SchemaDocument::path(const SchemaJson& value) const {
-  const SchemaJson* wanted = &value;
-  std::string behind;
-  for (const SchemaJson& kept : kept_) {
-    std::string inner;
-    if (!find_path(kept, value, inner)) continue;
-    wanted = origins_.at(&kept);
-    behind = inner;
-    break;
-  }
+  const auto is_value = [&](const SchemaJson& one) { return &one == &value; };
   std::string found = "#";
-  if (origins_.contains(wanted)) return path(*wanted);
-  return find_path(root(), *wanted, found) ? found : "#";
+  if (find_path(root(), is_value, found)) return found;
+  for (const SchemaJson& kept : kept_) {
+    if (!find_path(kept, is_value, found)) continue;
+    const SchemaJson& origin = *origins_.at(&kept);
+    found = path(origin);
+    // What was kept holds copies of what its origin holds.
+    if (&kept != &value)
+      find_path(
+          origin, [&](const SchemaJson& one) { return one == value; }, found);
+    return found;
+  }
+  return "#";
 }
 
 void SchemaDocument::refuse(const SchemaJson& at, const std::string& what) const {

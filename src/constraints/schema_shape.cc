@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "base/error.h"
+#include "constraints/schema_keywords.h"
 
 namespace coppice::constraints {
 namespace {
@@ -41,39 +41,6 @@ const std::map<std::string_view, std::string_view>& refused_keywords() {
       {"$recursiveRef", "use \"$ref\""},
       {"extends", "use \"allOf\""},
       {"disallow", "say what is allowed"}};
-  return all;
-}
-
-// Keywords that assert something which is not simply turned round.
-const std::set<std::string_view>& asserting_keywords() {
-  static const std::set<std::string_view> all = {"items",
-                                                 "additionalItems",
-                                                 "contains",
-                                                 "uniqueItems",
-                                                 "multipleOf",
-                                                 "divisibleBy",
-                                                 "format",
-                                                 "patternProperties",
-                                                 "additionalProperties",
-                                                 "propertyNames",
-                                                 "dependentRequired",
-                                                 "dependentSchemas",
-                                                 "dependencies",
-                                                 "if",
-                                                 "unevaluatedItems",
-                                                 "unevaluatedProperties",
-                                                 "$dynamicRef",
-                                                 "$recursiveRef",
-                                                 "extends",
-                                                 "disallow",
-                                                 "required",
-                                                 "properties",
-                                                 "prefixItems",
-                                                 "pattern",
-                                                 "allOf",
-                                                 "anyOf",
-                                                 "oneOf",
-                                                 "$ref"};
   return all;
 }
 
@@ -128,6 +95,7 @@ void ShapeReader::gather(const SchemaJson& schema, Reading& reading) {
     if (key.starts_with('\x01') && !document_.is_kept(schema)) {
       document_.refuse(schema, key, "no keyword; remove it");
     }
+    check_spelling(schema, key);
     if (key == "prefixItems" || (key == "items" && value.is_array())) {
       items.first = list_of_schemas(schema, key, value);
     } else if (key == "items") {
@@ -167,6 +135,14 @@ std::int32_t ShapeReader::size_of(const SchemaJson& schema, const std::string& k
     document_.refuse(schema, key, cat(shown(value), " is no number of things; correct it"));
   }
   return static_cast<std::int32_t>(std::min<double>(size, most_repeats));
+}
+
+void ShapeReader::check_spelling(const SchemaJson& schema, const std::string& key) {
+  const std::string meant = misspelt_keyword(key);
+  if (meant.empty()) return;
+  document_.refuse(schema, key,
+                   cat("no keyword; did you mean ", quote(meant),
+                       "? Put \"x-\" before a name that is to assert nothing"));
 }
 
 void ShapeReader::gather_keyword(const SchemaJson& schema, const std::string& key,
@@ -344,6 +320,7 @@ void ShapeReader::negate(const SchemaJson& value, std::vector<SchemaJson>& alter
       {"exclusiveMinimum", {"number", "maximum"}},
       {"exclusiveMaximum", {"number", "minimum"}}};
   for (const auto& [key, part] : value.get_ref<const SchemaJson::object_t&>()) {
+    check_spelling(value, key);
     // Pairs of alternatives and beginnings of lists are written out.
     if ((key == "oneOf" || key == "prefixItems") && part.size() > most_negated) refuse(key);
     if (const auto opposite = opposites.find(key); opposite != opposites.end()) {
@@ -411,7 +388,7 @@ void ShapeReader::negate(const SchemaJson& value, std::vector<SchemaJson>& alter
     } else if (key == "$ref" && part.is_string()) {
       negate(document_.target(value, part.get_ref<const std::string&>()), alternatives, depth + 1);
       if (document_.is_old()) return;
-    } else if (asserting_keywords().contains(key)) {
+    } else if (is_assertion(key) && key != "then" && key != "else") {
       refuse(key);
     }
   }

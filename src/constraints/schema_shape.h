@@ -89,6 +89,8 @@ class ShapeReader {
     int depth = 0;
   };
   void gather(const SchemaJson& schema, Reading& reading);
+  /// Refuses a key that is probably a misspelt keyword, and would assert nothing.
+  void check_spelling(const SchemaJson& schema, const std::string& key);
   void gather_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
                       Reading& reading);
   void gather_number(const SchemaJson& schema, const std::string& key, const SchemaJson& value,

@@ -371,6 +371,52 @@ TEST(ConstraintSchema, RefusesByKeywordAndPath) {
   }
 }
 
+TEST(ConstraintSchema, RefusesMisspeltKeywords) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"({"propertes":{"a":{}}})", "#/propertes: no keyword; did you mean 'properties'?"},
+      {R"({"requierd":["a"]})", "#/requierd: no keyword; did you mean 'required'?"},
+      {R"({"properties":{"a":{"minimun":3}}})",
+       "#/properties/a/minimun: no keyword; did you mean 'minimum'?"},
+      {R"({"items":{"tpye":"string"}})", "#/items/tpye: no keyword; did you mean 'type'?"},
+      {R"({"additonalProperties":false})", "did you mean 'additionalProperties'?"},
+      {R"({"oneof":[{}]})", "did you mean 'oneOf'?"},
+      {R"({"item":{}})", "did you mean 'items'?"},
+      {R"({"ref":"#/$defs/a"})", "did you mean '$ref'?"},
+      {R"({"type:":"string"})", "#/type:: no keyword; did you mean 'type'?"},
+      {R"({"$ref":"#/$defs/a","$defs":{"a":{"enmu":[1]}}})", "#/$defs/a/enmu: no keyword"},
+      {R"({"patternProperties":{"^a":{"maxLenght":1}}})", "#/patternProperties/^a/maxLenght: no"},
+      {R"({"not":{"minimun":3}})", "#/not/minimun: no keyword"},
+      {R"({"if":{"allOf":[{"minimun":3}]},"then":{}})", "#/if/allOf/0/minimun: no keyword"},
+      {R"({"if":{},"thn":{"const":1}})", "#/thn: no keyword; did you mean 'then'?"},
+      {R"({"dependentSchemas":{"a":{"requird":["b"]}}})", "#/dependentSchemas/a/requird: no"},
+  };
+  for (const auto& [text, what] : cases) {
+    const std::string message = refusal([&, &of = text] { schema(of); });
+    EXPECT_NE(message.find(what), std::string::npos) << text << ": " << message;
+  }
+  // Names and values that are no keywords, and keywords of any draft that may assert nothing.
+  expect_cases({
+      {R"({"x-type":1,"x-formt":1,"_format":"date","@type":"a","note":"n","form":1,"propertyOrder":1,
+           "title":"t","description":"d","$comment":"c","readOnly":true,"deprecated":false,
+           "nullable":true,"contentEncoding":"base64","minContains":1,"then":false,"id":"a",
+           "xml":{"requierd":1},"markdownDescription":"m"})",
+       {"1"},
+       {}},
+      {R"({"properties":{"propertes":{"const":1},"typ":true},"required":["propertes"]})",
+       {R"({"propertes": 1, "typ": 2})"},
+       {"{}", R"({"propertes": 2})"}},
+      {R"({"$ref":"#/$defs/typ","$defs":{"typ":{"const":1}}})", {"1"}, {"2"}},
+      {R"({"patternProperties":{"enmu":{"const":1}}})", {R"({"enmu": 1})"}, {R"({"enmu": 2})"}},
+      {R"({"enum":[{"enmu":1}],"default":{"typ":1},"examples":[{"typ":1}]})",
+       {R"({"enmu": 1})"},
+       {"{}"}},
+      {R"({"const":{"typ":1}})", {R"({"typ": 1})"}, {"{}"}},
+      {R"({"dependentRequired":{"typ":["itms"]}})",
+       {R"({"typ": 1, "itms": 2})"},
+       {R"({"typ": 1})"}},
+  });
+}
+
 // What walks write is what a reader of JSON reads, numbers beyond its range apart.
 TEST(ConstraintSchema, TextsAreJson) {
   const auto json = compiled({});

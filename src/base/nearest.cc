@@ -1,9 +1,8 @@
-#include "cli/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
-#include <cstddef>
 
-namespace coppice::cli {
+namespace coppice {
 namespace {
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -26,13 +25,16 @@ std::size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string nearest(std::string_view typed, const std::vector<std::string>& words) {
+std::string nearest(std::string_view typed, const std::vector<std::string>& words,
+                    std::size_t limit) {
   constexpr std::size_t longest = 64;  // nobody mistypes that much
   if (typed.empty() || typed.size() > longest) return "";
   std::string best;
   std::size_t least = longest;
   for (const std::string& word : words) {
-    const std::size_t changes = distance(typed, word), most = word.size() < 6 ? 1 : word.size() / 3;
+    const std::size_t most = std::min(limit, word.size() < 6 ? 1 : word.size() / 3);
+    if (typed.size() > word.size() + most || word.size() > typed.size() + most) continue;
+    const std::size_t changes = distance(typed, word);
     if (changes > most || changes >= word.size()) continue;
     if (changes < least) {
       least = changes;
@@ -42,4 +44,4 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& word
   return best;
 }
 
-}  // namespace coppice::cli
+}  // namespace coppice
