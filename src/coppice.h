@@ -213,7 +213,7 @@ class Engine;
 /// still end in the set. Built once, by the engine whose texts it rules, then copied freely and
 /// shared between requests and threads.
 ///
-/// Throws Error(usage) for what is wrong or not supported, naming the place and the remedy.
+/// Throws Error(usage) for what is wrong, not supported or admits no text but the empty one.
 class COPPICE_API Constraint {
  public:
   /// Everything may follow.

@@ -182,8 +182,9 @@ std::string alias_lines(const po::options_description& all) {
 /// may ask a server, must not be passed over.
 void refuse_empty(const po::variables_map& values) {
   for (const char* option :
-       {"allow-origin", "api-key", "chat-template", "connect", "cost-table", "draft", "host",
-        "model-name", "rank-address", "rank-key", "target", "template-name", "trace"}) {
+       {"allow-origin", "api-key", "chat-template", "connect", "cost-table", "draft", "grammar",
+        "host", "json-schema", "model-name", "rank-address", "rank-key", "regex", "target",
+        "template-name", "trace"}) {
     if (values.count(option) == 0 || !text_in(values, option).empty()) continue;
     throw_usage(cat("--", option, " '': it is empty; give it a value, or leave it out"));
   }

@@ -55,6 +55,10 @@ std::shared_ptr<const Language> compile(ConstraintSource source) {
   if (language->start == nothing) {
     throw_usage("the constraint admits no text at all; correct what contradicts itself");
   }
+  if (expressions.nullable(language->start) && expressions.edges(language->start).empty()) {
+    throw_usage(
+        "the constraint admits the empty text alone; say what text is wanted, or leave it out");
+  }
   return language;
 }
 

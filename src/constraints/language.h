@@ -48,7 +48,7 @@ struct Language {
 };
 
 /// Throws Error(usage) for what is wrong or not supported, naming the place and the remedy, and
-/// where no text is admitted; Error(failure) beyond the bounds in limits.h.
+/// where no text but the empty one is admitted; Error(failure) beyond the bounds in limits.h.
 std::shared_ptr<const Language> compile(ConstraintSource source);
 
 /// "json", "json_schema", "regex", "choice" or "grammar".

@@ -207,6 +207,7 @@ TEST_F(Batch, ABadLineIsNamed) {
       {R"({"prompt": "x", "json_schema": {"contains": {}}})", "#/contains"},
       {R"({"prompt": "x", "json_schema": "cat.json"})", "not a file's name"},
       {R"({"prompt": "x", "json": true, "regex": "a"})", "one constraint"},
+      {R"({"prompt": "x", "regex": ""})", "the constraint admits the empty text alone"},
       {R"({"prompt": "x", "model": "y"})", "on the command line, as --target"},
       {R"({"prompt": "x", "kv_tokens": 9})", "on the command line, as --kv-tokens"},
       {R"({"prompt": "x", "max_tokens": 9})",

@@ -831,10 +831,12 @@ TEST_F(Cli, UsageErrors) {
        {"serve --api-key", "serve --host", "serve --allow-origin", "serve --chat-template",
         "serve --model-name", "rank --connect", "rank --target", "generate --prompt x --cost-table",
         "generate --prompt x --target", "generate --prompt x --draft", "chat --template-name",
-        "study --prompts x --out y --trace"}) {
+        "study --prompts x --out y --trace", "generate --prompt x --regex",
+        "generate --prompt x --grammar", "chat --json-schema"}) {
     const std::string said = words;
     expect_error(said + " ''", 2, said.substr(said.rfind("--")) + " '': it is empty; give it");
   }
+  expect_error("generate --prompt x --choice ''", 2, "admits the empty text alone");
   expect_error("generate --prompt-ids 1,99999", 2, "99999");
   expect_error("generate --prompt-ids 99999999999999", 2, "99999999999999");
   expect_error("generate --prompt-file '" + folder("none.txt") + "'", 1, "none.txt");

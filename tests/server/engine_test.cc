@@ -218,6 +218,14 @@ TEST_F(Served, WhatTheEngineCannotDoIsABadRequest) {
   EXPECT_EQ(reply.status, 400);
   EXPECT_NE(reply.json()["error"]["message"].get<std::string>().find("tree"), std::string::npos);
   EXPECT_EQ(post(R"({"prompt": ")" + std::string(4000, 'x') + "\"}").status, 400);
+  for (const auto& [constraint, what] : std::vector<std::pair<std::string, const char*>>{
+           {R"("structured_outputs": {"regex": ""})", "the empty text alone"},
+           {R"("json_schema": {"propertes": {}})", "did you mean 'properties'?"}}) {
+    const Reply refused = post(R"({"prompt": "x", )" + constraint + "}");
+    EXPECT_EQ(refused.status, 400) << constraint;
+    EXPECT_NE(refused.json()["error"]["message"].get<std::string>().find(what), std::string::npos)
+        << constraint;
+  }
 }
 
 // The probabilities that writing the same tokens has, one after another.
