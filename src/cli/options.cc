@@ -223,9 +223,8 @@ std::string written_file_in(const po::variables_map& values, const char* option,
                             const std::string& input) {
   if (values.count(option) == 0) return {};
   std::string file = text_in(values, option);
-  if (file.empty() || file == "-") {
-    throw_usage(
-        cat("--", option, " ", quote(file), ": name a file; standard output is /dev/stdout"));
+  if (file == "-") {
+    throw_usage(cat("--", option, " '-': name a file; standard output is /dev/stdout"));
   }
   std::error_code ignored;
   if (!input.empty() && fs::equivalent(input, file, ignored)) {
@@ -497,10 +496,7 @@ void read_tree_options(const po::variables_map& values, PolicyOptions& options) 
   if (values.count("widths") != 0) {
     options.widths = numbers_in<std::int32_t>("widths", values["widths"].as<std::string>(), 1);
   }
-  if (values.count("tree") != 0) {
-    options.tree = values["tree"].as<std::string>();
-    if (options.tree.empty()) throw_usage("--tree: it is empty; name a JSON file");
-  }
+  options.tree = text_in(values, "tree");
   options.tree_depth = values["tree-depth"].as<std::int32_t>();
   options.beam_width = values["beam-width"].as<std::int32_t>();
   options.threshold = values["threshold"].as<double>();

@@ -28,9 +28,9 @@ void read_roundings(const po::variables_map& values, EngineOptions& options);
 /// --draft-tensor-parallel, --devices and --rank-..., as far as the command has them.
 void read_placement(const po::variables_map& values, EngineOptions& options);
 
-/// Parses `arguments`, with aliases; an unknown option, a missing or malformed value or a word that
-/// belongs to no option is Error(usage). `--help` prints `usage` and the options to standard output
-/// and returns false.
+/// Parses `arguments`, with aliases; an unknown option, a missing, empty or malformed value or a
+/// word that belongs to no option is Error(usage). `--help` prints `usage` and the options to
+/// standard output and returns false.
 bool parse(const std::vector<std::string>& arguments, const po::options_description& options,
            const std::string& usage, po::variables_map& values,
            const po::options_description& hidden = {},
@@ -97,7 +97,7 @@ void read_tree_options(const po::variables_map& values, PolicyOptions& options);
 /// The value of a text option, "" if it was not given.
 std::string text_in(const po::variables_map& values, const char* option);
 /// The file that the option says is to be written, "" if it was not given. Throws Error(usage) for
-/// no name, "-", and `input`, a file that is read.
+/// "-", and for `input`, a file that is read.
 std::string written_file_in(const po::variables_map& values, const char* option,
                             const std::string& input = {});
 /// The value of a count. Error(usage) names the option if it is not from `least` to `most`.

@@ -179,14 +179,16 @@ std::string alias_lines(const po::options_description& all) {
 }
 
 /// An empty value is a variable that is not set, as a rule. What it was meant to say, such as who
-/// may ask a server, must not be passed over.
-void refuse_empty(const po::variables_map& values) {
-  for (const char* option :
-       {"allow-origin", "api-key", "chat-template", "connect", "cost-table", "draft", "grammar",
-        "host", "json-schema", "model-name", "rank-address", "rank-key", "regex", "target",
-        "template-name", "trace"}) {
-    if (values.count(option) == 0 || !text_in(values, option).empty()) continue;
-    throw_usage(cat("--", option, " '': it is empty; give it a value, or leave it out"));
+/// may ask a server, must not be passed over. A system message may say nothing; who reads the
+/// prompt says more of an empty one.
+void refuse_empty(const po::variables_map& values, const po::options_description& options) {
+  for (const auto& option : options.options()) {
+    const std::string& name = option->long_name();
+    const bool takes_none = option->semantic()->max_tokens() == 0;
+    if (takes_none || name == "prompt" || name == "system" || values.count(name) == 0) continue;
+    const auto* const text = boost::any_cast<std::string>(&values[name].value());
+    if (text == nullptr || !text->empty()) continue;
+    throw_usage(cat("--", name, " '': it is empty; give it a value, or leave it out"));
   }
 }
 
@@ -235,7 +237,7 @@ bool parse(const std::vector<std::string>& arguments, const po::options_descript
                     " (see --help)"));
   }
   if (values.count("help") == 0) {
-    refuse_empty(values);
+    refuse_empty(values, options);
     return true;
   }
   if (asked_help != nullptr) {

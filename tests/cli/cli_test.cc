@@ -755,7 +755,7 @@ TEST_F(Cli, PolicyErrors) {
   expect_error(x + "--policy sequoia --tree-depth -3", 2, "tree-depth -3");
   expect_error(x + "--policy sequoia --tree-size 5000", 2, "from 1 to 2048, or auto");
   expect_error(x + "--policy static", 2, "policy static needs one");
-  expect_error(x + "--policy static --tree ''", 2, "--tree: it is empty");
+  expect_error(x + "--policy static --tree ''", 2, "--tree '': it is empty");
   expect_error(x + "--policy static --tree '" + folder("none.json") + "'", 1, "no such file");
   expect_error(x + "--policy static --tree /tmp", 1, "is a folder; name a file");
   std::ofstream(folder("bad.json")) << R"({"paths": [[0], [0)";
@@ -827,12 +827,26 @@ TEST_F(Cli, UsageErrors) {
   expect_error("generate --prompt-ids 1,x", 2, "--prompt-ids 'x': use a whole number");
   expect_error("generate --prompt-ids 1,2,", 2, "--prompt-ids '1,2,': an item is empty");
   expect_error("generate --prompt-ids ''", 2, "--prompt-ids '': it is empty");
-  for (const char* words :
-       {"serve --api-key", "serve --host", "serve --allow-origin", "serve --chat-template",
-        "serve --model-name", "rank --connect", "rank --target", "generate --prompt x --cost-table",
-        "generate --prompt x --target", "generate --prompt x --draft", "chat --template-name",
-        "study --prompts x --out y --trace", "generate --prompt x --regex",
-        "generate --prompt x --grammar", "chat --json-schema"}) {
+  for (const char* words : {"serve --api-key",
+                            "serve --host",
+                            "serve --allow-origin",
+                            "serve --chat-template",
+                            "serve --model-name",
+                            "rank --connect",
+                            "rank --target",
+                            "generate --prompt x --cost-table",
+                            "generate --prompt x --target",
+                            "generate --prompt x --draft",
+                            "chat --template-name",
+                            "study --prompts x --out y --trace",
+                            "generate --prompt x --regex",
+                            "generate --prompt x --grammar",
+                            "chat --json-schema",
+                            "generate --batch",
+                            "generate --prompt x --device",
+                            "plan --out",
+                            "plan --grow-map",
+                            "man --out"}) {
     const std::string said = words;
     expect_error(said + " ''", 2, said.substr(said.rfind("--")) + " '': it is empty; give it");
   }
@@ -873,7 +887,7 @@ TEST_F(Cli, UsageErrors) {
   }
   expect_error("generate --prompt x --gpu-memory-fraction 0", 2, "gpu-memory-fraction");
   for (const char* option : {"gpu-memory", "host-memory"}) {
-    for (const char* size : {"24X", "G", "''", "0", "-1G", "1e3", "24GiBs", "99999999T"}) {
+    for (const char* size : {"24X", "G", "0", "-1G", "1e3", "24GiBs", "99999999T"}) {
       expect_error(cat("generate --prompt x --", option, " ", size), 2,
                    "use an amount of memory, such as 24GiB");
     }

@@ -162,7 +162,7 @@ TEST_F(WorkloadCommand, RefusesWhatItCannotReplay) {
   expect_error("workload few-shot", 2, "--shrink");  // the shipped target's context is 512
   expect_error("workload few-shot --shrink 10 --svg /nowhere/at/all.svg", 1, "/nowhere/at");
   expect_error("workload few-shot --count-only --svg -", 2, "/dev/stdout");
-  expect_error("workload toolbench --count-only --output ''", 2, "name a file");
+  expect_error("workload toolbench --count-only --output ''", 2, "--output '': it is empty");
   const Result cut = run("workload toolbench --prompt-tokens 100 --kv-tokens 144");
   EXPECT_EQ(cut.code, 1);
   EXPECT_NE(cut.out.find("64, of "), std::string::npos) << cut.out;
