@@ -12,6 +12,7 @@
 #include "base/checked_lines.h"
 #include "base/error.h"
 #include "base/fingerprint.h"
+#include "base/host_memory.h"
 #include "base/lost_model.h"
 #include "base/stopwatch.h"
 #include "chat/json.h"
@@ -243,13 +244,13 @@ class Run {
   }
 
   /// A text that failed for want of room may do with more; others would fail again.
-  Room lacked_by(const std::exception_ptr& failure) const {
+  Lacked lacked_by(const std::exception_ptr& failure) const {
     try {
       std::rethrow_exception(failure);
     } catch (const RoomError&) {
-      return room_;
+      return {room_};
     } catch (...) {
-      return {};
+      return {{}, lacked_host_memory(failure)};
     }
   }
 
@@ -265,7 +266,7 @@ class Run {
       if (generation.finish_reason == FinishReason::cancelled) return;  // to be written again
     }
     Json samples = Json::array();
-    Room lacked = outcome.error ? lacked_by(outcome.error) : Room{};
+    Lacked lacked = outcome.error ? lacked_by(outcome.error) : Lacked{};
     for (std::size_t s = 0; s < outcome.samples.size(); ++s) {
       const Generation& generation = outcome.samples[s];
       if (generation.finish_reason == FinishReason::failed) continue;
@@ -273,8 +274,8 @@ class Run {
       samples.back().update(to_json(engine, generation, line.options.logprobs));
       totals_.add(generation);
       const FinishReason reason = generation.finish_reason;
-      if (reason == FinishReason::memory) lacked.kv_tokens = room_.kv_tokens;
-      if (reason == FinishReason::context) lacked.context_length = room_.context_length;
+      if (reason == FinishReason::memory) lacked.room.kv_tokens = room_.kv_tokens;
+      if (reason == FinishReason::context) lacked.room.context_length = room_.context_length;
     }
     Json json;
     if (outcome.error) json["error"] = message_of(outcome.error);
@@ -288,15 +289,17 @@ class Run {
     put(index, json, lacked, outcome.error != nullptr);
   }
 
-  void put(std::size_t index, const Json& text, const Room& lacked, bool failed) {
+  void put(std::size_t index, const Json& text, const Lacked& lacked, bool failed) {
     // What comes first tells BatchOutput that even a torn line is ours.
     Json json = {{"index", index}};
     json["batch_seed"] = batch_.follows_seed ? Json(batch_.seed) : Json();
     json["request"] = batch_.requests[index];
     if (!batch_.lines[index].id.empty()) json["id"] = Json::parse(batch_.lines[index].id);
     json.update(text);
-    if (lacked.kv_tokens > 0) json["lacked"]["kv_tokens"] = lacked.kv_tokens;
-    if (lacked.context_length > 0) json["lacked"]["context_length"] = lacked.context_length;
+    const Room& room = lacked.room;
+    if (room.kv_tokens > 0) json["lacked"]["kv_tokens"] = room.kv_tokens;
+    if (room.context_length > 0) json["lacked"]["context_length"] = room.context_length;
+    if (lacked.host_memory) json["lacked"]["host_memory"] = true;
     std::string line = json_line(json);
     line.pop_back();
     output_.put(index, with_checksum(line) + "\n", failed);
@@ -411,9 +414,12 @@ int generate_batch(const po::variables_map& given) {
   for (const std::size_t i : ended_early) samples += batch.lines[i].samples;
   const std::vector<std::size_t> lost = output.of_lost_model();
   for (const std::size_t i : lost) samples += batch.lines[i].samples;
+  const std::vector<std::size_t> short_of_memory = output.of_host_memory();
+  for (const std::size_t i : short_of_memory) samples += batch.lines[i].samples;
   batch.engine.max_sequences = parallel_texts(given, samples);
-  const bool may_go_on = !lost.empty() || (!ended_early.empty() &&
-                                           !output.longer_in(wanted_room(batch.engine)).empty());
+  const bool may_go_on =
+      !lost.empty() || !short_of_memory.empty() ||
+      (!ended_early.empty() && !output.longer_in(wanted_room(batch.engine)).empty());
 
   Run run(batch, output, every);
   for (const std::string& line : batch.recommended) tell(line);
@@ -427,18 +433,16 @@ int generate_batch(const po::variables_map& given) {
     const bool texts_given = std::any_of(batch.lines.begin(), batch.lines.end(),
                                          [](const BatchLine& line) { return !line.prompt.ids; });
     if (texts_given && !engine.has_tokenizer()) engine.detokenize({});  // throws, and says why
-    const std::vector<std::size_t> again = output.longer_in(room_of(engine));
-    if (!again.empty()) {
-      tell(cat(again.size(), again.size() == 1 ? " of them is" : " of them are",
-               " written again: there is more room now"));
-      output.write_again(again);
-    }
-    if (!lost.empty()) {
-      tell(cat(lost.size(), lost.size() == 1 ? " of them is" : " of them are",
-               " written again: the model was lost when ",
-               lost.size() == 1 ? "it was" : "they were", " to be written"));
-      output.write_again(lost);
-    }
+    const auto write_again = [&](const std::vector<std::size_t>& some, const std::string& why) {
+      if (some.empty()) return;
+      tell(cat(some.size(), some.size() == 1 ? " of them is" : " of them are",
+               " written again: ", why));
+      output.write_again(some);
+    };
+    write_again(output.longer_in(room_of(engine)), "there is more room now");
+    write_again(lost, cat("the model was lost when ", lost.size() == 1 ? "it was" : "they were",
+                          " to be written"));
+    write_again(short_of_memory, "the host's memory ran out before");
     tell_seed(given, batch, output);
     const InterruptWatch interrupts;
     run.write(engine, interrupts.token());

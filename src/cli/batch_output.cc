@@ -141,8 +141,9 @@ std::optional<BatchOutput::Stored> BatchOutput::stored_in(const std::string& obj
     StoredText stored = {json->at("request").get<std::string>(), json->contains("error")};
     stored.lost_model = stored.failed && tells_of_lost_model(json->at("error").get<std::string>());
     if (const auto lacked = json->find("lacked"); lacked != json->end()) {
-      stored.lacked.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});
-      stored.lacked.context_length = lacked->value("context_length", std::int64_t{0});
+      stored.lacked.room.kv_tokens = lacked->value("kv_tokens", std::int64_t{0});
+      stored.lacked.room.context_length = lacked->value("context_length", std::int64_t{0});
+      stored.lacked.host_memory = lacked->value("host_memory", false);
     }
     return Stored{json->at("index").get<std::uint64_t>(), std::move(stored)};
   } catch (const nlohmann::json::exception&) {
@@ -200,13 +201,17 @@ std::vector<std::size_t> BatchOutput::texts_that(const Is& is) const {
 std::vector<std::size_t> BatchOutput::longer_in(const Room& room) const {
   const auto more = [](std::int64_t now, std::int64_t then) { return then > 0 && now > then; };
   return texts_that([&](const StoredText& text) {
-    return more(room.kv_tokens, text.lacked.kv_tokens) ||
-           more(room.context_length, text.lacked.context_length);
+    return more(room.kv_tokens, text.lacked.room.kv_tokens) ||
+           more(room.context_length, text.lacked.room.context_length);
   });
 }
 
 std::vector<std::size_t> BatchOutput::of_lost_model() const {
   return texts_that([](const StoredText& text) { return text.lost_model; });
+}
+
+std::vector<std::size_t> BatchOutput::of_host_memory() const {
+  return texts_that([](const StoredText& text) { return text.lacked.host_memory; });
 }
 
 void BatchOutput::write_again(const std::vector<std::size_t>& texts) {

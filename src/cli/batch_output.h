@@ -20,12 +20,17 @@ struct Room {
   std::int64_t kv_tokens = 0, context_length = 0;
 };
 
+/// What a text ended or failed in for want of more.
+struct Lacked {
+  Room room = {};            ///< what there was; 0: it was not for want of that
+  bool host_memory = false;  ///< it failed because the host's memory ran out
+};
+
 struct StoredText {
   /// Tells that a line of output belongs to a line of input: whatever changes its text.
   std::string request;
   bool failed = false;
-  /// What it ended or failed in for want of more; 0: not for want of that.
-  Room lacked = {};
+  Lacked lacked = {};
   bool lost_model = false;  ///< an error of the model, not of this text: former versions' lines
 };
 
@@ -53,6 +58,8 @@ class BatchOutput {
   std::vector<std::size_t> longer_in(const Room& room) const;
   /// Those of texts that failed because the model was lost, in order.
   std::vector<std::size_t> of_lost_model() const;
+  /// Those of texts that failed because the host's memory ran out, in order.
+  std::vector<std::size_t> of_host_memory() const;
   /// Takes these lines back, which are there, until others are put in their place: who comes behind
   /// the first of them waits. What is not put, or has failed, leaves the old line. Throws
   /// Error(failure) for a full disk and the like.

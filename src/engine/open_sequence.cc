@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/stopwatch.h"
 
 namespace coppice {
@@ -79,7 +80,8 @@ std::exception_ptr in_words(std::exception_ptr failure, const char* what) {
     std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
     try {
-      throw_failure(cat(what, ": the host's memory ran out; free memory, or use smaller trees"));
+      throw HostMemoryError(
+          cat(what, ": the host's memory ran out; free memory, or use smaller trees"));
     } catch (...) {
       return std::current_exception();
     }

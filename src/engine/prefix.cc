@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "engine/decode.h"
 #include "engine/open_sequence.h"
 #include "engine/sequence_impl.h"
@@ -39,7 +40,9 @@ std::unique_ptr<Prefix::Impl> computed(Engine::Impl& engine, std::span<const Tok
         cat("prefix: too few KV slots for its ", length, " tokens; raise kv_tokens (--kv-tokens)"));
   }
   state.share(length);
-  if (state.base.length() < length) throw_failure("prefix: the host's memory ran out; free memory");
+  if (state.base.length() < length) {
+    throw HostMemoryError("prefix: the host's memory ran out; free memory");
+  }
   if (engine.draft_runner != nullptr &&
       state.largest_token < engine.draft.model->config().vocab_size) {
     const std::lock_guard lock(engine.mutex);

@@ -466,6 +466,35 @@ TEST_F(Batch, TextsOfALostModelAreWrittenAgain) {
   }
 }
 
+TEST_F(Batch, TextsThatLackedHostMemoryAreWrittenAgain) {
+  const std::string file = write("prompts.txt", "It was late\nThe captain\nA man\n");
+  const std::string command =
+      "generate --batch " + file + fixed + "--max-new-tokens 6 --output '" + folder("texts") + "'";
+  ASSERT_EQ(run(command).code, 0);
+  const std::string whole = slurp(folder("texts"));
+  std::string failed;
+  for (const Json& line : lines_of(whole)) {
+    nlohmann::ordered_json old = {{"index", line["index"]},
+                                  {"batch_seed", line["batch_seed"]},
+                                  {"request", line["request"]},
+                                  {"error", "generate: the host's memory ran out; free memory"}};
+    if (line["index"] == 1) old["lacked"] = {{"host_memory", true}};
+    failed += with_checksum(old.dump()) + "\n";
+  }
+  write("texts", failed);
+  // What a line says of memory counts, not its text.
+  const Result again = run(command);
+  EXPECT_EQ(again.code, 1) << again.err;
+  EXPECT_NE(again.err.find("1 of them is written again: the host's memory ran out before\n"),
+            std::string::npos)
+      << again.err;
+  EXPECT_NE(again.err.find("2 of 3 lines failed"), std::string::npos) << again.err;
+  const std::vector<Json> texts = lines_of(slurp(folder("texts")));
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[1]["tokens"], lines_of(whole)[1]["tokens"]);
+  for (const std::size_t i : {0, 2}) EXPECT_TRUE(texts[i].contains("error")) << i;
+}
+
 TEST_F(Batch, StopsWhereTheLayersFileIsCut) {
   std::string prompts;
   for (int line = 0; line < 2000; ++line) prompts += "The captain\n";
