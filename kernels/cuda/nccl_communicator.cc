@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/nccl.h"
@@ -89,7 +90,7 @@ class Group : public std::enable_shared_from_this<Group> {
         const std::lock_guard lock(aborting_mutex_);
         ++aborting_;
       }
-      std::thread([group = shared_from_this(), here] {
+      const auto end_connection = [group = shared_from_this(), here] {
         nccl::Comm* comm = nullptr;
         {
           const std::lock_guard lock(group->mutexes_[here]);
@@ -99,7 +100,16 @@ class Group : public std::enable_shared_from_this<Group> {
         const std::lock_guard lock(group->aborting_mutex_);
         --group->aborting_;
         group->aborted_.notify_all();
-      }).detach();
+      };
+      try {
+        start_thread(end_connection).detach();
+      } catch (const Error&) {
+        // The connection is left to the process's end: its own might wait without end.
+        const std::unique_lock unused(mutexes_[here], std::try_to_lock);
+        if (unused) comms_[here] = nullptr;
+        const std::lock_guard lock(aborting_mutex_);
+        --aborting_;
+      }
     }
   }
   /// Waits a while for what aborts connections: once what recorded operations is gone, it ends
@@ -277,7 +287,7 @@ std::unique_ptr<Communicator> join_nccl_group(const RankGroup& group, cudaStream
   const nccl::Library& nccl = nccl::library();
   const auto joining = std::make_shared<Joining>();
   // Left behind if a process never comes.
-  std::thread([joining, id, device, &nccl, rank = group.rank, ranks = group.ranks] {
+  start_thread([joining, id, device, &nccl, rank = group.rank, ranks = group.ranks] {
     nccl::Comm* comm = nullptr;
     (void)cudaSetDevice(device);
     const nccl::Result result = nccl.comm_init_rank(&comm, ranks, id, rank);

@@ -9,12 +9,12 @@
 
 namespace coppice {
 
-/// A thread that does `work`. Throws Error(failure) where the system lets this process start no
-/// more of them.
-template <typename Work>
-std::thread start_thread(Work&& work) {
+/// A thread, std::jthread as well, that does `work`. Throws Error(failure) where the system lets
+/// this process start no more of them.
+template <typename Thread = std::thread, typename Work>
+Thread start_thread(Work&& work) {
   try {
-    return std::thread(std::forward<Work>(work));
+    return Thread(std::forward<Work>(work));
   } catch (const std::system_error& error) {
     throw_failure(cat("threads: the system lets this process start no more (", error.what(),
                       "); free memory, or raise the limits of memory and threads"));

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/start_thread.h"
 #include "cli/generation_text.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
@@ -70,7 +71,7 @@ std::vector<Outcome> write_by_calls(Engine& engine, std::span<const Request> req
   };
   std::vector<std::jthread> threads;  // last: joined before what they use goes
   threads.reserve(static_cast<std::size_t>(calls));
-  for (std::int32_t i = 0; i < calls; ++i) threads.emplace_back(write);
+  for (std::int32_t i = 0; i < calls; ++i) threads.push_back(start_thread<std::jthread>(write));
   threads.clear();
   return outcomes;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/start_thread.h"
 #include "kernels/device.h"
 #include "models/gguf/quantise_model.h"
 #include "models/rank_threads.h"
@@ -52,6 +53,24 @@ TEST(RefusedThreads, OfRanksAreAnErrorAndThoseThatRunEnd) {
   std::vector<int> called(4);
   threads.run([&](int rank) { ++called[static_cast<std::size_t>(rank)]; });
   EXPECT_EQ(called, std::vector<int>(4, 1));
+}
+
+TEST(RefusedThreads, ThatEndByThemselvesAreAnErrorToo) {
+  threads_left = 0;
+  const std::string message =
+      error_of([] { start_thread<std::jthread>([](const std::stop_token&) { FAIL(); }); });
+  threads_left = -1;
+  EXPECT_TRUE(message.starts_with("threads: the system lets this process start no more"))
+      << message;
+  bool is_stopped = false;
+  {
+    // Its end asks it to stop.
+    const std::jthread thread = start_thread<std::jthread>([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) std::this_thread::yield();
+      is_stopped = true;
+    });
+  }
+  EXPECT_TRUE(is_stopped);
 }
 
 TEST(RefusedThreads, OfAQuantisationLeaveTheFileAsItIsWithAll) {

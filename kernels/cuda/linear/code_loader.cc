@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/start_thread.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear/code_loading.h"
 #include "kernels/cuda/linear/library_products.h"
@@ -61,7 +62,7 @@ class Runner {
 struct CodeLoader::Impl {
   explicit Impl(ProductProposals& found) : proposals(found) {
     check(cudaGetDevice(&device), "asking for the current GPU");
-    thread = std::jthread([this](const std::stop_token& stop) { work(stop); });
+    thread = start_thread<std::jthread>([this](const std::stop_token& stop) { work(stop); });
   }
 
   void work(const std::stop_token& stop) {
