@@ -113,6 +113,9 @@ class Model {
   /// Called when the results of passes have come, before they are used: throws Error(failure) if
   /// ranks have failed meanwhile, so that the results are none.
   virtual void confirm() {}
+  /// Calls hear(why), from any thread, once the model is lost between passes, too; at once if it
+  /// is. Replaces a former hear().
+  virtual void on_loss(std::function<void(const std::string& why)>) {}
 };
 
 /// What a model's products are computed in: "f32", "bf16", or "int8" where activations meet

@@ -210,7 +210,8 @@ void RemoteRanks::admit(TcpSocket& socket, const std::string& text, int ranks,
                           {"cuda", device.cuda},
                           {"compute", static_cast<int>(device.compute)},
                           {"integer_products", device.integer_products},
-                          {"kv", static_cast<int>(device.kv)}}
+                          {"kv", static_cast<int>(device.kv)},
+                          {"patience", patience_.count()}}
                          .dump(),
                      deadline);
     } else {
@@ -222,7 +223,7 @@ void RemoteRanks::admit(TcpSocket& socket, const std::string& text, int ranks,
   }
   if (is_admitted) {
     links_.push_back(
-        std::make_unique<RankLink>(std::move(socket), name_of_rank(rank, ranks), patience_));
+        std::make_unique<RankLink>(std::move(socket), name_of_rank(rank, ranks), patience_, true));
     links_.back()->begin_beating(others_patience);
   } else if (has_key) {
     throw_failure(cat(rank_subject, why));
@@ -318,6 +319,7 @@ JoinedRank::JoinedRank(const TcpAddress& address, const RankClaims& claims,
     json.at("integer_products").get_to(device_.integer_products);
     device_.compute = static_cast<DType>(json.at("compute").get<int>());
     device_.kv = static_cast<DType>(json.at("kv").get<int>());
+    link_->begin_beating(std::chrono::milliseconds(json.at("patience").get<std::int64_t>()));
     return 0;
   });
 }

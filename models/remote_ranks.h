@@ -99,8 +99,8 @@ class RemoteRanks {
 };
 
 /// Another rank's side: joins the group of the process that listens at an address, for one model.
-/// Rank 0 may leave it without passes for any time, but sends beats: it fails after `patience`
-/// without any message.
+/// Rank 0 may leave it without passes for any time, but sends beats, as it does: either fails after
+/// its patience without any message.
 class JoinedRank {
  public:
   /// Throws Error(failure) with rank 0's reason if it refuses, and once `patience` is over. Until

@@ -56,10 +56,12 @@ class ShardedModel final : public Model {
   void prepare_pool(const KvLayout& layout) override;
   const float* forward(const ForwardBatch& batch, KvPool& pool, PassEpilogue* epilogue) override;
   void confirm() override;
+  void on_loss(std::function<void(const std::string& why)> hear) override;
 
  private:
   GraphModel& first() const { return *ranks_.front(); }
   void fail(int rank, const std::string& why);
+  void tell_of_loss();
   void load(const LoadRank& load_rank);
   void watch(std::chrono::milliseconds patience);
   void require_sound(const char* remedy);
@@ -70,6 +72,7 @@ class ShardedModel final : public Model {
   std::vector<std::unique_ptr<GraphModel>> ranks_;
   std::mutex mutex_;
   std::string failure_;  ///< of the first rank that failed; empty: none did
+  std::function<void(const std::string&)> hear_loss_;
   RankThreads threads_;
   std::unique_ptr<RankWatch> watch_;  ///< ends first
 };

@@ -97,8 +97,12 @@ class EngineBackend final : public Backend {
     print.add(fingerprint_of_folder(options.target));
     facts_.fingerprint = "fp_" + print.text().substr(0, 12);
     access_.observe([this](const StepView& view) { trees_.see(view); });
+    access_.target().model->on_loss(lost_);
   }
-  ~EngineBackend() override { access_.observe({}); }
+  ~EngineBackend() override {
+    access_.target().model->on_loss({});
+    access_.observe({});
+  }
 
   const BackendFacts& facts() const override { return facts_; }
 

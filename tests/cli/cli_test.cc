@@ -563,6 +563,21 @@ TEST_F(CliRanks, AServerEndsWithALostRank) {
       << r.err;
 }
 
+// No request comes that would fail by it.
+TEST_F(CliRanks, AnIdleServerEndsWithALostRank) {
+  for (const auto& [action, why] : {std::pair("kill -9 $rank", "rank 1 of 2: the connection "),
+                                    std::pair("kill -STOP $rank; sleep 8; kill -CONT $rank",
+                                              "nothing came from rank 1 of 2")}) {
+    std::ofstream(folder("stdout")).close();
+    const Result r = lead(
+        "serve --port 0 --device cpu --threads 1 --tensor-parallel 2 --log none --rank-timeout 4",
+        rank("rank.err") + once_written(action) + "timeout -s KILL 100 env ");
+    EXPECT_EQ(r.code, 1) << action;
+    EXPECT_NE(r.err.find(cat("texts can be written: tensor parallel: ", why)), std::string::npos)
+        << action << r.err;
+  }
+}
+
 TEST_F(CliRanks, WaitsAreShown) {
   const std::string often = "export COPPICE_PROGRESS_EVERY=0.5; ";
   const Result first = run(cat("rank --connect 127.0.0.1:", port_, " --rank-timeout 2"), often);

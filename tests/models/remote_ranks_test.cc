@@ -301,9 +301,9 @@ TEST_F(Remote, ARankThatHangsEndsThePass) {
   EXPECT_NE(hangs.get().find("nothing came from rank 1"), std::string::npos);
 }
 
-TEST_F(Remote, AnIdleRankZeroIsWaitedFor) {
-  auto joined = join(claims, {}, milliseconds(1000));  // less than rank 0's patience
-  auto run = lead(await(2));
+TEST_F(Remote, IdleRanksAreWaitedFor) {
+  auto joined = join(claims, {}, milliseconds(1000));
+  auto run = lead(await(2, milliseconds(1000)));
   std::this_thread::sleep_for(milliseconds(2500));
   run->chain(tokens_, {}, {0});
   run.reset();
@@ -322,7 +322,7 @@ class Impostor : public Remote {
     return joined.get();
   }
   static std::string welcome() {
-    return R"({"rank": 1, "ranks": 2, "cuda": false, "compute": 0, "integer_products": false, "kv": 0})";
+    return R"({"rank": 1, "ranks": 2, "cuda": false, "compute": 0, "integer_products": false, "kv": 0, "patience": 300})";
   }
   /// Begins a message that announces so many bytes.
   static void announce(TcpSocket& socket, RankLink::Kind kind, std::uint64_t bytes) {
