@@ -45,7 +45,7 @@ std::string misspelt_keyword(std::string_view key) {
   }();
   if (key.starts_with("x-")) return "";
   std::string meant = nearest(key, words, most_changes);
-  // Who writes "_format" or "@type" means another word, or puts a keyword out of force.
+  // A mark in front, as in "_format" or "@type", makes another word of a keyword, or disables it.
   if (!meant.empty() && !is_letter(key.front()) && key.front() != meant.front()) return "";
   return meant;
 }
