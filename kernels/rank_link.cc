@@ -223,7 +223,10 @@ void RankLink::read_messages() {
   try {
     const auto deadline = [&] { return beats_ ? deadline_in(patience_) : no_deadline; };
     for (std::uint64_t most = most_first_bytes;; most = most_bytes) {
-      if (!socket_.wait_to_receive(deadline())) return lose(late());
+      if (!socket_.wait_to_receive(deadline())) {
+        abort(late());  // it may go on later, and is to say why it cannot
+        return lose(late());
+      }
       const Head head = receive_head(socket_, deadline(), most);
       Message message{head.kind, receive_body(socket_, head.bytes, deadline)};
       if (head.kind == Kind::beat) continue;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -319,7 +320,21 @@ class Impostor : public Remote {
     std::string come;
     while (!RankLink::take_hello(*socket, come)) (void)socket->wait_to_receive(no_deadline);
     answer(*socket);
-    return joined.get();
+    const std::string line = joined.get();
+    heard_ = rest_of(*socket);
+    return line;
+  }
+  /// Up to the end of the connection.
+  static std::string rest_of(TcpSocket& socket) {
+    std::string rest;
+    std::array<char, 4096> piece{};
+    try {
+      while (socket.wait_to_receive(deadline_in(std::chrono::seconds(20)))) {
+        rest.append(piece.data(), socket.receive_some(std::as_writable_bytes(std::span(piece))));
+      }
+    } catch (const Error&) {
+    }
+    return rest;
   }
   static std::string welcome() {
     return R"({"rank": 1, "ranks": 2, "cuda": false, "compute": 0, "integer_products": false, "kv": 0, "patience": 300})";
@@ -334,6 +349,8 @@ class Impostor : public Remote {
     } const head{.kind = kind, .bytes = bytes};
     socket.send(std::as_bytes(std::span(&head, 1)), no_deadline);
   }
+  std::string heard_;  ///< what the rank said after the answer
+
   static long peak_kibibytes() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
@@ -350,6 +367,7 @@ TEST_F(Impostor, ARankZeroThatHangsEndsTheOthers) {
               RankLink::send(socket, RankLink::Kind::welcome, welcome(), no_deadline);
             }),
             late);
+  EXPECT_NE(heard_.find(late), std::string::npos) << "it is told, should it go on";
 }
 
 TEST_F(Impostor, AnnouncedBytesTakeNoMemory) {
