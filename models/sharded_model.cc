@@ -110,31 +110,26 @@ void ShardedModel::require_sound(const char* remedy) {
 }
 
 void ShardedModel::on_loss(std::function<void(const std::string& why)> hear) {
-  std::unique_lock lock(mutex_);
-  hear_loss_ = std::move(hear);
-  const bool is_lost = !failure_.empty();
-  lock.unlock();
-  if (is_lost) tell_of_loss();
+  {
+    const std::lock_guard lock(mutex_);
+    hear_loss_ = hear;
+    if (failure_.empty()) return;
+  }
+  if (hear) hear(failure_);
 }
 
 void ShardedModel::fail(int rank, const std::string& why) {
+  std::function<void(const std::string&)> hear;
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;  // others fail by the first one's failure
     failure_ = rank_failure(rank, ranks(), why);
     // All of this process are connected alike.
     communicators_.front()->abort(failure_);
+    hear = hear_loss_;
   }
-  tell_of_loss();
-}
-
-// Without the mutex: who hears of it may wait for a pass.
-void ShardedModel::tell_of_loss() {
-  std::unique_lock lock(mutex_);
-  const auto hear = hear_loss_;
-  const std::string why = failure_;
-  lock.unlock();
-  if (hear) hear(why);
+  // Without the mutex: who hears of it may wait for a pass.
+  if (hear) hear(failure_);
 }
 
 }  // namespace coppice

@@ -61,7 +61,6 @@ class ShardedModel final : public Model {
  private:
   GraphModel& first() const { return *ranks_.front(); }
   void fail(int rank, const std::string& why);
-  void tell_of_loss();
   void load(const LoadRank& load_rank);
   void watch(std::chrono::milliseconds patience);
   void require_sound(const char* remedy);
@@ -71,7 +70,7 @@ class ShardedModel final : public Model {
   std::vector<std::unique_ptr<Communicator>> communicators_;
   std::vector<std::unique_ptr<GraphModel>> ranks_;
   std::mutex mutex_;
-  std::string failure_;  ///< of the first rank that failed; empty: none did
+  std::string failure_;  ///< of the first rank that failed, and stays; empty: none did
   std::function<void(const std::string&)> hear_loss_;
   RankThreads threads_;
   std::unique_ptr<RankWatch> watch_;  ///< ends first

@@ -411,11 +411,11 @@ int generate_batch(const po::variables_map& given) {
   const Room any = {std::numeric_limits<std::int64_t>::max(),
                     std::numeric_limits<std::int64_t>::max()};
   const std::vector<std::size_t> ended_early = output.longer_in(any);
-  for (const std::size_t i : ended_early) samples += batch.lines[i].samples;
   const std::vector<std::size_t> lost = output.of_lost_model();
-  for (const std::size_t i : lost) samples += batch.lines[i].samples;
   const std::vector<std::size_t> short_of_memory = output.of_host_memory();
-  for (const std::size_t i : short_of_memory) samples += batch.lines[i].samples;
+  for (const auto* const again : {&ended_early, &lost, &short_of_memory}) {
+    for (const std::size_t i : *again) samples += batch.lines[i].samples;
+  }
   batch.engine.max_sequences = parallel_texts(given, samples);
   const bool may_go_on =
       !lost.empty() || !short_of_memory.empty() ||

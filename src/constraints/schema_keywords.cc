@@ -35,7 +35,10 @@ bool is_assertion(std::string_view keyword) {
 
 std::string misspelt_keyword(std::string_view key) {
   constexpr std::size_t most_changes = 2;
-  if (is_assertion(key) || std::ranges::find(other_words, key) != other_words.end()) return "";
+  if (is_assertion(key) || key.starts_with("x-") ||
+      std::ranges::find(other_words, key) != other_words.end()) {
+    return "";
+  }
   static const std::vector<std::string> words = [] {
     std::vector<std::string> all;
     for (const std::string_view word : assertions) {
@@ -43,7 +46,6 @@ std::string misspelt_keyword(std::string_view key) {
     }
     return all;
   }();
-  if (key.starts_with("x-")) return "";
   std::string meant = nearest(key, words, most_changes);
   // A mark in front, as in "_format" or "@type", makes another word of a keyword, or disables it.
   if (!meant.empty() && !is_letter(key.front()) && key.front() != meant.front()) return "";
