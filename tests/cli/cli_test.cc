@@ -305,7 +305,8 @@ TEST_F(Cli, TreeInEveryFormat) {
 // A tree under a constraint shows its states, also where it alone drafts.
 TEST_F(Cli, TreesShowTheConstraint) {
   const std::string common =
-      "tree --prompt 'Once' --choice 'first of all' --choice 'first of them' --temperature 0 ";
+      "tree --prompt 'Once' --choice 'first of all' --choice 'first of them' --temperature 0 "
+      "--tree-size 8 ";
   const Result text = run(common + "--draft none");
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("state  may follow"), std::string::npos) << text.out;
