@@ -135,8 +135,10 @@ TEST(ConstrainedText, SpeculatesAlone) {
         EXPECT_EQ(found.used.policy, "none") << "its trees have no place for proposals";
         continue;
       }
-      EXPECT_GT(found.statistics.looked_up_accepted, 2) << what;
-      EXPECT_LT(found.statistics.steps, expected.statistics.steps - 2) << what;
+      if (found.used.tree_size > 0) {  // else the clock may say that nothing pays
+        EXPECT_GT(found.statistics.looked_up_accepted, 2) << what;
+        EXPECT_LT(found.statistics.steps, expected.statistics.steps - 2) << what;
+      }
       Request& request = together.emplace_back();
       request.prompt = tale_prompt;
       request.options = options;

@@ -71,12 +71,13 @@ TEST(Lookup, TextsAreThoseOfPlainDecoding) {
           EXPECT_EQ(found.used.lookup, lookup) << what;
           EXPECT_EQ(found.used.policy, name_of(speculation)) << what;
           EXPECT_TRUE(with_draft || found.statistics.draft_passes == 0) << what;
+          if (found.used.tree_size == 0) continue;  // the clock may say that nothing pays
           looked += found.statistics.looked_up;
           accepted += found.statistics.looked_up_accepted;
         }
       }
       if (!on_cuda()) {
-        EXPECT_GT(accepted, 20) << with_draft << coupled;
+        EXPECT_GT(accepted, with_draft ? 5 : 20) << with_draft << coupled;
         EXPECT_GE(looked, accepted);
       }
     }
@@ -127,8 +128,8 @@ TEST(Lookup, TheDraftMayBeLeftOut) {
     const Generation expected = without.generate(repetitive_prompt, options);
     expect_same(found, expected, name_of(speculation));
     EXPECT_EQ(found.statistics.draft_passes, 0) << name_of(speculation);
-    EXPECT_GT(found.statistics.looked_up_accepted, 0);
-    if (!std::holds_alternative<Dyspec>(speculation) || std::get<Dyspec>(speculation).size > 0) {
+    if (found.used.tree_size > 0) {  // else the clock may say that nothing pays
+      EXPECT_GT(found.statistics.looked_up_accepted, 0) << name_of(speculation);
       EXPECT_EQ(found.statistics.steps, expected.statistics.steps) << name_of(speculation);
       EXPECT_EQ(found.statistics.looked_up, expected.statistics.looked_up) << name_of(speculation);
     }
