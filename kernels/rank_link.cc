@@ -106,6 +106,10 @@ RankLink::RankLink(TcpSocket socket, std::string other, std::chrono::millisecond
       reader_(start_thread([this] { read_messages(); })) {}
 
 RankLink::~RankLink() {
+  {
+    std::unique_lock lock(mutex_);
+    news_.wait(lock, [&] { return !tells_; });
+  }
   socket_.shut_down();
   reader_.join();
   {
@@ -199,14 +203,21 @@ void RankLink::abort(const std::string& why) noexcept {
       const std::lock_guard lock(mutex_);
       if (!why_.empty() || ended_) return;
       why_ = with_rank_subject(why);
+      tells_ = true;
       news_.notify_all();
     }
     const std::unique_lock lock(sending_, last_words);
-    if (!lock.owns_lock()) return socket_.shut_down();  // ends what holds up the sender
-    send(socket_, Kind::failed, why, deadline_in(last_words));
+    if (lock.owns_lock()) {
+      send(socket_, Kind::failed, why, deadline_in(last_words));
+    } else {
+      socket_.shut_down();  // ends what holds up the sender
+    }
   } catch (...) {
     // The other side finds out by the end of the connection, or by its patience.
   }
+  const std::lock_guard lock(mutex_);
+  tells_ = false;
+  news_.notify_all();
 }
 
 void RankLink::on_failure(std::function<void(const std::string& why)> hear) {

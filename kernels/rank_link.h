@@ -102,6 +102,7 @@ class RankLink {
   std::deque<Message> messages_, values_;
   std::string why_;     ///< a side gave up; empty: none did
   bool ended_ = false;  ///< the other side needs this one no more
+  bool tells_ = false;  ///< this side gives up, and is about to say why
   bool leaves_ = false;
   std::condition_variable leaving_;
   std::mutex hearing_;  ///< of hear_; taken before mutex_
