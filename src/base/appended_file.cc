@@ -48,7 +48,17 @@ AppendedFile::AppendedFile(std::filesystem::path path, FileHandle handle,
   }
 }
 
+void AppendedFile::require_untouched() const {
+  struct stat about = {};
+  const bool known = ::fstat(handle_.get(), &about) == 0;
+  if (known && is_still(handle_, path_) && std::cmp_equal(about.st_size, size_)) return;
+  throw_failure(cat(path_.string(),
+                    ": another program changed, moved or removed it meanwhile; restore or remove "
+                    "it and start again"));
+}
+
 void AppendedFile::append(std::string_view lines) {
+  require_untouched();
   const bool placed = ::lseek(handle_.get(), static_cast<off_t>(size_), SEEK_SET) >= 0;
   if (!placed || !write_all(handle_.get(), lines)) {
     const int error = errno;
@@ -67,6 +77,7 @@ void AppendedFile::cut(std::uintmax_t bytes) {
 }
 
 void AppendedFile::sync() {
+  require_untouched();
   if (::fsync(handle_.get()) != 0) throw_write_failure(path_, errno, when_full_);
 }
 

@@ -23,11 +23,12 @@ class AppendedFile {
   AppendedFile(std::filesystem::path path, FileHandle handle, std::uintmax_t whole_bytes,
                const char* when_full = resumes_when_free);
 
-  /// Throws Error(failure), with the lines before as they were, for a full disk and the like.
+  /// Throws Error(failure), with the lines before as they were, for a full disk and the like, or
+  /// if another program changed the file's size, moved it or removed it.
   void append(std::string_view lines);
   /// Keeps the first `bytes`, which are whole lines. Throws Error(failure).
   void cut(std::uintmax_t bytes);
-  /// Waits until all is on the disk. Throws Error(failure).
+  /// Waits until all is on the disk. Throws Error(failure), as append() does.
   void sync();
   /// Removes the file, unless another has taken its name.
   void remove();
@@ -35,6 +36,8 @@ class AppendedFile {
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void require_untouched() const;
+
   std::filesystem::path path_;
   FileHandle handle_;
   std::uintmax_t size_;  ///< bytes of whole lines

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/appended_file.h"
 #include "base/disk.h"
 #include "base/error.h"
 #include "reference/files.h"
@@ -167,6 +168,32 @@ TEST_F(Files, AFullDiskLeavesTheOldOne) {
   }
   EXPECT_EQ(bytes_of(file("a")), "old");
   EXPECT_EQ(names(), std::vector<std::string>{"a"});
+}
+
+TEST_F(Files, LinesAreAddedOnlyToWhatWasWritten) {
+  const fs::path path = file("lines");
+  const auto refusal_after = [&](void (*touch)(const fs::path&), void (*use)(AppendedFile&)) {
+    fs::remove(path);
+    AppendedFile lines(path, open_locked(path), 0);
+    lines.append("one\n");
+    lines.sync();
+    touch(path);
+    return error_of([&] { use(lines); });
+  };
+  constexpr auto append = +[](AppendedFile& lines) { lines.append("two\n"); };
+  constexpr auto sync = +[](AppendedFile& lines) { lines.sync(); };
+  for (const auto use : {append, sync}) {
+    EXPECT_EQ(refusal_after([](const fs::path&) {}, use), "");
+    for (const auto touch : {+[](const fs::path& p) { fs::remove(p); },
+                             +[](const fs::path& p) { fs::resize_file(p, 0); },
+                             +[](const fs::path& p) { fs::rename(p, p.string() + ".moved"); },
+                             +[](const fs::path& p) { coppice::write_file(p, "one\n"); }}) {
+      EXPECT_EQ(refusal_after(touch, use),
+                path.string() +
+                    ": another program changed, moved or removed it meanwhile; restore "
+                    "or remove it and start again");
+    }
+  }
 }
 
 TEST_F(Files, WritersAtOnceLeaveOneWholeText) {
