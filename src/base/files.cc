@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,10 @@ bool write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) {  // a program at the other end made it non-blocking
+      pollfd room = {descriptor, POLLOUT, 0};
+      if (::poll(&room, 1, -1) >= 0 || errno == EINTR) continue;
+    }
     if (n < 0) return false;
     text.remove_prefix(static_cast<std::size_t>(n));
   }

@@ -36,7 +36,8 @@ inline constexpr const char* resumes_when_free =
 FileHandle open_file(const std::filesystem::path& path, int flags,
                      const char* when_full = resumes_when_free);
 
-/// Writes all of `text` at the file's end or position. False, with errno set, if it cannot.
+/// Writes all of `text` at the file's end or position, and waits where a non-blocking descriptor
+/// has no room. False, with errno set, if it cannot.
 bool write_all(int descriptor, std::string_view text);
 
 /// Makes the names in `folder` last.

@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/start_thread.h"
 #include "base/stopwatch.h"
 #include "base/utf8.h"
@@ -72,17 +73,11 @@ void write_out(std::string_view text) {
     if (progress_on_screen != nullptr) progress_on_screen->clear();
     text_within_line = text.back() != '\n';
   }
-  while (!text.empty()) {
-    const ssize_t n = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EPIPE) throw ClosedPipe{};
-    if (n < 0) {
-      throw_failure(cat("standard output: ", std::strerror(errno),
-                        errno == ENOSPC ? "; free some space or redirect elsewhere"
-                                        : "; redirect it to where it can be written"));
-    }
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
+  if (write_all(STDOUT_FILENO, text)) return;
+  if (errno == EPIPE) throw ClosedPipe{};
+  throw_failure(cat("standard output: ", std::strerror(errno),
+                    errno == ENOSPC ? "; free some space or redirect elsewhere"
+                                    : "; redirect it to where it can be written"));
 }
 
 ProgressLine::ProgressLine(std::optional<double> seconds)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +13,8 @@
 #include <array>
 #include <cstdlib>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/appended_file.h"
@@ -116,6 +119,32 @@ TEST_F(Files, WriteIntoOpenDescriptors) {
   coppice::write_file(cat("/dev/fd/", out.get()), "between ");
   ASSERT_TRUE(write_all(out.get(), "after"));
   EXPECT_EQ(bytes_of(file("out")), "before between after");
+}
+
+// Who shares a pipe or terminal with another program shares its flags, too.
+TEST_F(Files, WaitForRoomInNonBlockingPipes) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_NONBLOCK), 0);
+  const FileHandle reader(ends[0]);
+  FileHandle writer(ends[1]);
+  const std::string text(1 << 20, 'x');  // more than a pipe holds
+  bool whole = false;
+  std::jthread writing([&] {
+    const FileHandle mine = std::move(writer);
+    whole = write_all(mine.get(), text);
+  });
+  std::string got;
+  std::array<char, 1 << 16> part{};
+  for (;;) {
+    pollfd more = {reader.get(), POLLIN, 0};
+    ::poll(&more, 1, -1);
+    const ssize_t n = ::read(reader.get(), part.data(), part.size());
+    if (n == 0) break;
+    if (n > 0) got.append(part.data(), static_cast<std::size_t>(n));
+  }
+  writing.join();
+  EXPECT_TRUE(whole);
+  EXPECT_EQ(got.size(), text.size());
 }
 
 TEST_F(Files, NeverReplaceSocketsOrFolders) {
