@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/json_file.h"
@@ -31,13 +32,19 @@ template <typename Json, HasMembers Struct>
 void from_json(const Json& json, Struct& value) {
   Struct::members(value, [&](const char* name, auto& member) {
     if (!json.contains(name)) throw_failure(cat('"', name, "\" is missing"));
+    bool fits = true;
     try {
       json[name].get_to(member);
+      // The library cuts off what a whole number of this type cannot hold.
+      if constexpr (std::is_integral_v<std::remove_reference_t<decltype(member)>>) {
+        fits = json[name] == member;
+      }
     } catch (const nlohmann::json::exception&) {
-      throw_failure(cat('"', name, "\" is ", shown(json[name]), ", which it cannot be"));
+      fits = false;
     } catch (const Error& error) {
       throw_failure(cat(name, ": ", error.what()));
     }
+    if (!fits) throw_failure(cat('"', name, "\" is ", shown(json[name]), ", which it cannot be"));
   });
 }
 

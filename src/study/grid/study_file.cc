@@ -157,6 +157,23 @@ std::string to_text(const StudyFile& file) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+/// Throws Error(failure), as from_json() does, for settings that facts_of() could not read.
+void check_fixed(const nlohmann::json& fixed) {
+  const auto refuse = [](const char* name, const nlohmann::json& value) {
+    throw_failure(cat('"', name, "\" is ", shown(value), ", which it cannot be"));
+  };
+  if (!fixed.is_object()) refuse("fixed", fixed);
+  const auto rule = fixed.find("constraint");
+  if (rule == fixed.end()) return;
+  const bool is_rule = rule->is_object() && rule->contains("texts") && rule->contains("kind") &&
+                       rule->at("kind").is_string();
+  if (!is_rule) refuse("constraint", *rule);
+}
+
+}  // namespace
+
 StudyFile study_file_from(const std::string& text, const std::string& where) {
   const JsonObject json = parse_json_object(text, where);
   const nlohmann::json format = json->value("format", nlohmann::json());
@@ -166,7 +183,9 @@ StudyFile study_file_from(const std::string& text, const std::string& where) {
                       "; continue it with the version that began it, or study in another folder"));
   }
   try {
-    return json->get<StudyFile>();
+    auto file = json->get<StudyFile>();
+    check_fixed(file.fixed);
+    return file;
   } catch (const Error& error) {
     throw_failure(with_remedy(cat(where, ": ", error.what()),
                               "restore the file, or study in another folder"));

@@ -81,6 +81,23 @@ TEST(StudyFolder, ItsFileComesBackAsItWas) {
   EXPECT_NE(error("{\"format\": 4}").find("another folder"), std::string::npos);
   EXPECT_NE(error("{\"format\": 8}").find("\"fixed\" is missing"), std::string::npos);
   EXPECT_NE(error("{"), "");
+  const auto error_with = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json damaged = nlohmann::json::parse(text);
+    damaged[nlohmann::json::json_pointer(pointer)] = value;
+    return error(damaged.dump());
+  };
+  constexpr const char* cannot_be = ", which it cannot be; restore the file";
+  for (const nlohmann::json& value :
+       {nlohmann::json(), nlohmann::json("x"), nlohmann::json::array({nullptr})}) {
+    EXPECT_NE(error_with("/fixed", value).find(cannot_be), std::string::npos) << value;
+    EXPECT_NE(error_with("/fixed/constraint", value).find(cannot_be), std::string::npos) << value;
+  }
+  EXPECT_NE(error_with("/fixed/constraint", {{"kind", 1}, {"texts", ""}}).find(cannot_be),
+            std::string::npos);
+  EXPECT_EQ(error_with("/plan/rounds", 2.5),
+            "study.json: plan: \"rounds\" is 2.5, which it cannot "
+            "be; restore the file, or study in another folder");
+  EXPECT_NE(error_with("/plan/rounds", std::int64_t{1} << 32).find(cannot_be), std::string::npos);
 }
 
 TEST(StudyFolder, OtherSettingsAreRefusedByName) {
