@@ -9,7 +9,11 @@ namespace coppice::conversation {
 
 std::vector<TokenId> tokens_of(const Engine& engine, const chat::Text& text, bool raw, bool add_bos,
                                std::span<const TokenId> before) {
-  if (text.empty()) throw_usage("the conversation is empty; say something");
+  if (text.empty()) {
+    throw_usage(raw ? "the conversation is empty; say something"
+                    : "the chat template makes no text of these messages; say something, or "
+                      "correct the template");
+  }
   const Engine::Impl& impl = inside(engine);
   impl.check_bytes(text.size(), static_cast<std::int32_t>(before.size()));
   const Tokenizer& tokenizer = impl.require_tokenizer();

@@ -132,6 +132,10 @@ TEST_F(ChatTest, WhatIsWrongIsSaid) {
   error_of([&] { static_cast<void>(Chat::of(pair_.path() / "draft")); }, ErrorKind::failure);
   std::string longer = R"([{"role": "user", "content": ")" + std::string(3 << 20, 'b') + R"("}])";
   error_of([&] { static_cast<void>(of.tokens(*engine_, longer)); }, ErrorKind::usage);
+  const Chat silent = Chat::from_source("{% if false %}b{% endif %}", pair_.path() / "target");
+  EXPECT_EQ(
+      error_of([&] { static_cast<void>(silent.tokens(*engine_, messages)); }, ErrorKind::usage),
+      "the chat template makes no text of these messages; say something, or correct the template");
 }
 
 }  // namespace
