@@ -206,6 +206,29 @@ std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
   return others;
 }
 
+namespace {
+
+/// Refuses a text before it is encoded, which takes hundreds of bytes of memory for each of its
+/// bytes. Throws Error(usage), which begins with `where`.
+void check_bytes(Engine& engine, const std::string& text, const PromptUse& use,
+                 const std::string& where) {
+  constexpr std::uint64_t most_to_cut = std::uint64_t{16} << 20;  // a long book
+  const auto [room, memory_is_short] = room_of(engine);
+  const std::uint64_t most =
+      use.most > 0 ? most_to_cut
+                   : EngineAccess(engine).tokenizer().most_bytes(static_cast<std::uint64_t>(room));
+  if (text.size() <= most) return;
+  throw_usage(
+      cat(where, ": ", text.size(), " bytes are more than ",
+          use.most > 0
+              ? cat("the ", most, " that one to be cut may have; shorten it")
+              : cat("the ", room, " tokens",
+                    memory_is_short ? " that the KV memory holds" : " of the model's context",
+                    " can spell; ", use.remedy, memory_is_short ? ", or raise --kv-tokens" : "")));
+}
+
+}  // namespace
+
 std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use) {
@@ -213,6 +236,7 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
   std::vector<std::vector<TokenId>> all;
   for (const StudyPrompt& prompt : prompts) {
     const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
+    if (prompt.tokens.empty()) check_bytes(engine, prompt.turns[0], use, where);
     std::vector<TokenId> tokens = cut(
         prompt.tokens.empty() ? engine.tokenize(prompt.turns[0], use.add_bos) : prompt.tokens, use);
     if (tokens.empty()) throw_usage(cat(where, ": it holds no tokens; give at least one"));
@@ -239,6 +263,8 @@ std::vector<Turns> to_turns(Engine& engine, const std::filesystem::path& file,
     const std::vector<std::string>& turns = prompts[all.size()].turns;
     all.push_back({std::move(first)});
     for (std::size_t t = 1; t < turns.size(); ++t) {
+      check_bytes(engine, turns[t], use,
+                  cat("prompts ", quote(file.string()), " line ", prompts[all.size() - 1].line));
       const std::string text = cat("\n\n", turns[t], "\n\n");
       const Tokenizer& tokenizer = EngineAccess(engine).tokenizer();
       all.back().push_back(cut(tokenizer.encode(text, Tokenizer::after_text), use));

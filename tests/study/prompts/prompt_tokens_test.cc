@@ -1,6 +1,7 @@
 // Prompts as tokens: out of a file, or by the target.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "engine/pair.h"
 #include "reference/files.h"
 #include "reference/letters_tokenizer.h"
@@ -120,6 +121,33 @@ TEST_F(PromptTokens, LaterTurnsGoOnWithText) {
     // 3 is the mark, 0 a line break, which has no piece.
     EXPECT_EQ(turns[0], (study::Turns{{3, 4, 5}, {0, 0, 6, 7, 0, 0}})) << scheme;
   }
+}
+
+TEST_F(PromptTokens, TextsThatCannotFitAreNotEncoded) {
+  const TinyPair pair;
+  for (const char* model : {"target", "draft"}) {
+    write_file(pair.path() / model / "tokenizer.json", letters_tokenizer(-1).dump());
+  }
+  Engine engine = Engine::load(pair.options());
+  const auto refusal = [&](std::vector<std::string> turns, std::int32_t most = 0) {
+    StudyPrompt text;
+    text.turns = std::move(turns);
+    text.line = 7;
+    PromptUse use;
+    use.most = most;
+    return error_of([&] { study::to_turns(engine, "mine.jsonl", {text}, use); }, ErrorKind::usage);
+  };
+  const std::string longer(2'000'000, 'a'), longest((16 << 20) + 1, 'a');
+  const std::string what =
+      cat("prompts 'mine.jsonl' line 7: 2000000 bytes are more than the ", engine.context_length(),
+          " tokens of the model's context can spell; cut prompts with "
+          "--prompt-tokens");
+  EXPECT_EQ(refusal({longer}), what);
+  EXPECT_EQ(refusal({"a", longer}), what);
+  EXPECT_EQ(refusal({"abc", "abc"}, 2), "");
+  EXPECT_EQ(refusal({longest}, 2),
+            "prompts 'mine.jsonl' line 7: 16777217 bytes are more than the 16777216 that one to be "
+            "cut may have; shorten it");
 }
 
 TEST_F(PromptTokens, WrittenByTheTarget) {
