@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/remedy.h"
 
 namespace coppice {
 namespace {
@@ -16,13 +17,15 @@ namespace {
 constexpr std::uint64_t largest_file = std::uint64_t{64} << 20;
 
 RankPath path_from_json(const nlohmann::json& json, const std::string& place) {
-  if (!json.is_array()) throw_failure(cat(place, " is ", shown(json), ", not a list of ranks"));
+  if (!json.is_array())
+    throw_failure(cat(place, " is ", shown(json), ", not a list of ranks; correct it"));
   RankPath path;
   for (const nlohmann::json& rank : json) {
     constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
     if (!rank.is_number_integer() || rank.get<double>() < 0.0 ||
         rank.get<double>() > static_cast<double>(most)) {
-      throw_failure(cat(place, "[", path.size(), "] is ", shown(rank), ", not a sibling's rank"));
+      throw_failure(
+          cat(place, "[", path.size(), "] is ", shown(rank), ", not a sibling's rank; correct it"));
     }
     path.push_back(rank.get<std::int32_t>());
   }
@@ -44,7 +47,7 @@ TreeShape shape_from_json(const nlohmann::json& object, const std::string& file)
   if (found == object.end())
     throw_failure(cat(file, ": \"paths\" is missing; list the tree's nodes under it"));
   if (!found->is_array()) {
-    throw_failure(cat(file, ": \"paths\" is ", shown(*found), ", not a list of paths"));
+    throw_failure(cat(file, ": \"paths\" is ", shown(*found), ", not a list of paths; correct it"));
   }
   std::vector<RankPath> paths;
   for (const nlohmann::json& path : *found) {
@@ -53,7 +56,7 @@ TreeShape shape_from_json(const nlohmann::json& object, const std::string& file)
   try {
     return TreeShape(paths);
   } catch (const Error& error) {
-    throw_failure(cat(file, ": ", error.what()));
+    throw_failure(with_remedy(cat(file, ": ", error.what()), "correct the file"));
   }
 }
 

@@ -15,7 +15,8 @@ using Json = nlohmann::json;
 constexpr std::int64_t most_recorded_steps = std::int64_t{1} << 20;
 
 TreeShape recorded_tree(const Json& json, const std::string& place) {
-  if (!json.is_array()) throw_failure(cat(place, " is ", shown(json), ", not a list of paths"));
+  if (!json.is_array())
+    throw_failure(cat(place, " is ", shown(json), ", not a list of paths; correct the file"));
   std::vector<RankPath> paths;
   for (const Json& path : json) {
     const std::string at = cat(place, "[", paths.size(), "]");
@@ -71,8 +72,8 @@ SpeculationFile read_speculation(const std::filesystem::path& file) {
   }
   const Json& records = field(*json, "Records", where);
   if (!records.is_array() || records.empty()) {
-    throw_failure(
-        cat(where, ": \"Records\" is ", shown(records), ", not a list of at least one record"));
+    throw_failure(cat(where, ": \"Records\" is ", shown(records),
+                      ", not a list of at least one record; correct the file"));
   }
   for (std::size_t i = 0; i < records.size(); ++i) {
     const std::string name = cat("record ", i);

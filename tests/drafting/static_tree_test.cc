@@ -189,15 +189,18 @@ TEST(TreeShapeFile, RefusalsNameFileAndPlace) {
     return "accepted";
   };
   EXPECT_EQ(refused("{}"), "\"paths\" is missing; list the tree's nodes under it");
-  EXPECT_EQ(refused(R"({"paths": 3})"), "\"paths\" is 3, not a list of paths");
-  EXPECT_EQ(refused(R"({"paths": [[0], 1]})"), "paths[1] is 1, not a list of ranks");
-  EXPECT_EQ(refused(R"({"paths": [[0], [0, "1"]]})"), "paths[1][1] is '1', not a sibling's rank");
-  EXPECT_EQ(refused(R"({"paths": [[0.5]]})"), "paths[0][0] is 0.5, not a sibling's rank");
-  EXPECT_EQ(refused(R"({"paths": [[-1]]})"), "paths[0][0] is -1, not a sibling's rank");
+  EXPECT_EQ(refused(R"({"paths": 3})"), "\"paths\" is 3, not a list of paths; correct it");
+  EXPECT_EQ(refused(R"({"paths": [[0], 1]})"), "paths[1] is 1, not a list of ranks; correct it");
+  EXPECT_EQ(refused(R"({"paths": [[0], [0, "1"]]})"),
+            "paths[1][1] is '1', not a sibling's rank; correct it");
+  EXPECT_EQ(refused(R"({"paths": [[0.5]]})"),
+            "paths[0][0] is 0.5, not a sibling's rank; correct it");
+  EXPECT_EQ(refused(R"({"paths": [[-1]]})"), "paths[0][0] is -1, not a sibling's rank; correct it");
   EXPECT_EQ(refused(R"({"paths": [[4294967296]]})"),
-            "paths[0][0] is 4294967296, not a sibling's rank");
+            "paths[0][0] is 4294967296, not a sibling's rank; correct it");
   EXPECT_EQ(refused(R"({"paths": [[0], [0, 1]]})"),
-            "tree shape: paths[1] [0, 1] has no sibling of rank 0: [0, 0] is not listed");
+            "tree shape: paths[1] [0, 1] has no sibling of rank 0: [0, 0] is not listed; correct "
+            "the file");
   EXPECT_EQ(refused("[[0]]").find("holds a JSON array"), 0u);
   EXPECT_EQ(refused(R"({"paths": [[0])").find("not valid JSON at byte"), 0u);
   EXPECT_EQ(refused(R"({"paths": [], "paths": []})").find("key 'paths' appears twice"), 0u);

@@ -64,7 +64,9 @@ TEST(SpeculationFile, SaysWhatIsWrongAndWhere) {
   expect_says(refusal_of_record([](json& r) { r["Tree_Structure"][1] = -1; }),
               "\"Tree_Structure\"[1] is -1");
   expect_says(refusal_of_record([](json& r) { r["Records"] = json::array(); }),
-              "\"Records\" is []");
+              "\"Records\" is [], not a list of at least one record; correct the file");
+  expect_says(refusal_of_record([](json& r) { r["Tree_Structure"] = 3; }),
+              "\"Tree_Structure\" is 3, not a list of paths; correct the file");
   expect_says(error_of([] { record_from(json::array()); }), "a list of templates is for reasoning");
 }
 
