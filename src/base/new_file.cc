@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +23,11 @@ fs::path resolved(const fs::path& path) {
   return error ? path : place;
 }
 
+constexpr mode_t usual_mode = 0666;  // less umask(2)
+
+/// What leads to an open file that has no name.
+std::string link_of(const FileHandle& file) { return cat("/proc/self/fd/", file.get()); }
+
 }  // namespace
 
 void require_new_file(const fs::path& path, Existing existing, const char* remedy) {
@@ -35,10 +41,15 @@ void require_new_file(const fs::path& path, Existing existing, const char* remed
 }
 
 NewFile::NewFile(const fs::path& path, std::uint64_t bytes) : path_(path), place_(resolved(path)) {
-  do {
+  const fs::path folder = place_.has_parent_path() ? place_.parent_path() : ".";
+  file_ = FileHandle(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, usual_mode));
+  const bool nameless = file_.get() >= 0 && ::access(link_of(file_).c_str(), F_OK) == 0;
+  while (!nameless) {  // a file system that has none, or no /proc to name it by
     beside_ = name_beside(place_);
-    file_ = FileHandle(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  } while (file_.get() < 0 && (errno == EINTR || errno == EEXIST));  // another machine's
+    file_ =
+        FileHandle(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, usual_mode));
+    if (file_.get() >= 0 || (errno != EINTR && errno != EEXIST)) break;  // another machine's
+  }
   if (file_.get() < 0) throw_write_failure(path_, errno, free_space);
   const auto size = static_cast<off_t>(bytes);
   int error = ::ftruncate(file_.get(), size) != 0 ? errno : 0;
@@ -48,7 +59,7 @@ NewFile::NewFile(const fs::path& path, std::uint64_t bytes) : path_(path), place
     error = errno;
   }
   if (error == 0) return;
-  ::unlink(beside_.c_str());
+  if (!beside_.empty()) ::unlink(beside_.c_str());
   throw_write_failure(path_, error, free_space);
 }
 
@@ -73,6 +84,15 @@ void NewFile::finish(Existing existing) {
     throw_write_failure(path_, errno, free_space);
   }
   if (::fsync(file_.get()) != 0) throw_write_failure(path_, errno, free_space);
+  while (beside_.empty()) {
+    const fs::path beside = name_beside(place_);
+    if (::linkat(AT_FDCWD, link_of(file_).c_str(), AT_FDCWD, beside.c_str(), AT_SYMLINK_FOLLOW) ==
+        0) {
+      beside_ = beside;
+    } else if (errno != EEXIST) {
+      throw_write_failure(path_, errno, free_space);
+    }
+  }
   const unsigned flags = existing == Existing::refuse ? RENAME_NOREPLACE : 0;
   int moved = ::renameat2(AT_FDCWD, beside_.c_str(), AT_FDCWD, place_.c_str(), flags);
   if (moved != 0 && (errno == EINVAL || errno == ENOSYS)) {  // a file system without the flag

@@ -18,8 +18,9 @@ enum class Existing { refuse, replace };
 /// file). `remedy` is for a name that is taken.
 void require_new_file(const std::filesystem::path& path, Existing existing, const char* remedy);
 
-/// Several threads may write to it at once. Until finish() it stands beside `path` under a name of
-/// its own, which the destructor removes.
+/// Several threads may write to it at once. Until finish() it has no name, so that a kill leaves
+/// nothing. Where the file system has no such files, it stands beside `path` under a name of its
+/// own, which the destructor removes.
 class NewFile {
  public:
   /// Reserves the disk space of all `bytes`, so that a disk that is too small is found out at once.

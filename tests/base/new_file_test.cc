@@ -1,8 +1,12 @@
 // A large file has its name once it is whole, and not before.
 #include "base/new_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -33,7 +37,6 @@ TEST_F(NewFiles, HaveTheirNameOnceTheyAreWhole) {
     write(file, 6, "gh");
     write(file, 0, "abcd");  // in any order
     EXPECT_FALSE(fs::exists(path_));
-    EXPECT_EQ(entries(), 1) << "it stands beside";
     file.finish(Existing::refuse);
   }
   EXPECT_EQ(bytes_of(path_), std::string("abcd\0\0gh", 8));
@@ -50,6 +53,22 @@ TEST_F(NewFiles, LeaveNothingIfTheyAreGivenUp) {
   }
   EXPECT_EQ(bytes_of(path_), "old");
   EXPECT_EQ(entries(), 1);
+}
+
+TEST_F(NewFiles, LeaveNothingIfTheirProcessIsKilled) {
+  const FileHandle nameless(::open(folder_.path().c_str(), O_WRONLY | O_TMPFILE, 0600));
+  if (nameless.get() < 0) GTEST_SKIP() << "this file system has no nameless files";
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    NewFile file(path_, 8);
+    write(file, 0, "new");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(entries(), 0);
 }
 
 TEST_F(NewFiles, ReplaceOnlyWhatTheyMay) {
