@@ -1,6 +1,7 @@
 // Requests, one or many at once.
 #include <exception>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,12 @@ coppice_status coppice_generate(coppice_engine* engine, const coppice_request* r
     need(engine, "engine");
     need(outcome, "outcome");
     const Request own = request_of(request);
+    auto handle = std::make_unique<coppice_outcome>();
     std::vector<Outcome> outcomes = engine->engine.generate(std::span(&own, 1));
     if (outcomes[0].error != nullptr) std::rethrow_exception(outcomes[0].error);
-    *outcome = handle_of(std::move(outcomes[0])).release();
+    fill(*handle, std::move(outcomes[0]));
+    if (handle->failure.status != COPPICE_OK) throw std::bad_alloc();
+    *outcome = handle.release();
   });
 }
 
@@ -38,10 +42,11 @@ coppice_status coppice_generate_many(coppice_engine* engine, const coppice_reque
     }
     if (count > 0) need(outcomes, "outcomes");
     std::vector<std::unique_ptr<coppice_outcome>> handles(count);
+    for (auto& handle : handles) handle = std::make_unique<coppice_outcome>();
     engine->engine.generate(
         own,
         [&](std::size_t index, Outcome& outcome) {
-          handles[index] = handle_of(std::move(outcome));
+          fill(*handles[index], std::move(outcome));
           if (on_outcome != nullptr) on_outcome(user, index, handles[index].get());
         },
         stop != nullptr ? stop->source.get_token() : std::stop_token());

@@ -50,5 +50,7 @@ struct StoredGeneration {
 
 struct coppice_outcome {
   coppice::c::Failure failure;
+  std::size_t count = 0;  ///< samples asked for
+  /// Fewer, or null ones, where memory ran out.
   std::vector<std::unique_ptr<coppice::c::StoredGeneration>> samples;
 };

@@ -1,6 +1,8 @@
 // What requests came to, as C reads it.
 #include "c/outcome.h"
 
+#include <exception>
+#include <memory>
 #include <utility>
 
 namespace coppice::c {
@@ -66,6 +68,13 @@ coppice_used view_of(const Used& of) {
           .draft_devices = of.draft_devices};
 }
 
+// Takes no memory.
+Generation empty_generation() {
+  Generation none;
+  none.finish_reason = FinishReason::failed;
+  return none;
+}
+
 }  // namespace
 
 StoredGeneration::StoredGeneration(Generation of)
@@ -82,13 +91,23 @@ StoredGeneration::StoredGeneration(Generation of)
           .logprobs = logprobs.data()};
 }
 
-std::unique_ptr<coppice_outcome> handle_of(Outcome outcome) {
-  auto handle = std::make_unique<coppice_outcome>();
-  handle->failure = failure_of(outcome.error);
-  for (Generation& sample : outcome.samples) {
-    handle->samples.push_back(std::make_unique<StoredGeneration>(std::move(sample)));
+void fill(coppice_outcome& handle, Outcome outcome) noexcept {
+  handle.failure = failure_of(outcome.error);
+  handle.count = outcome.samples.size();
+  const auto note_failure = [&](const auto& body) {
+    try {
+      body();
+    } catch (...) {
+      if (handle.failure.status == COPPICE_OK)
+        handle.failure = failure_of(std::current_exception());
+    }
+  };
+  note_failure([&] { handle.samples.resize(handle.count); });
+  for (std::size_t i = 0; i < handle.samples.size(); ++i) {
+    note_failure([&] {
+      handle.samples[i] = std::make_unique<StoredGeneration>(std::move(outcome.samples[i]));
+    });
   }
-  return handle;
 }
 
 }  // namespace coppice::c
@@ -101,10 +120,13 @@ const char* coppice_outcome_message(const coppice_outcome* outcome) {
   return outcome->failure.message.c_str();
 }
 
-size_t coppice_outcome_count(const coppice_outcome* outcome) { return outcome->samples.size(); }
+size_t coppice_outcome_count(const coppice_outcome* outcome) { return outcome->count; }
 
 const coppice_generation* coppice_outcome_generation(const coppice_outcome* outcome, size_t index) {
-  return index < outcome->samples.size() ? &outcome->samples[index]->view : nullptr;
+  static const coppice::c::StoredGeneration failed(coppice::c::empty_generation());
+  if (index >= outcome->count) return nullptr;
+  const auto& samples = outcome->samples;
+  return index < samples.size() && samples[index] != nullptr ? &samples[index]->view : &failed.view;
 }
 
 void coppice_outcome_free(coppice_outcome* outcome) { delete outcome; }

@@ -11,8 +11,8 @@ using namespace coppice::c;
 
 struct coppice_submission {
   using Result = std::unique_ptr<coppice_outcome>;
-  /// What the end brought. Shared with it: the handle may be freed in a callback.
-  std::shared_ptr<Result> result = std::make_shared<Result>();
+  /// What the end brings. Shared with it: the handle may be freed in a callback.
+  std::shared_ptr<Result> result = std::make_shared<Result>(std::make_unique<coppice_outcome>());
   Submission submission;
 };
 
@@ -25,7 +25,7 @@ coppice_status coppice_submit(coppice_engine* engine, const coppice_request* req
     auto handle = std::make_unique<coppice_submission>();
     handle->submission = engine->engine.submit(
         request_of(request), [result = handle->result, on_end, user](Outcome& outcome) {
-          *result = handle_of(std::move(outcome));
+          fill(**result, std::move(outcome));
           if (on_end != nullptr) on_end(user, result->get());
         });
     *submission = handle.release();
@@ -44,11 +44,8 @@ coppice_status coppice_submission_wait(coppice_submission* submission, coppice_o
   return guarded([&] {
     need(submission, "submission");
     need(outcome, "outcome");
-    Outcome rest = submission->submission.wait();
-    auto& result = *submission->result;
-    // It is not there if memory was short when the request ended.
-    if (result == nullptr) result = handle_of(std::move(rest));
-    *outcome = result.release();
+    submission->submission.wait();
+    *outcome = submission->result->release();
   });
 }
 

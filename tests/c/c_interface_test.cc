@@ -15,6 +15,7 @@
 #include "chat.h"
 #include "coppice.h"
 #include "coppice_c.h"
+#include "engine/failing_allocation.h"
 #include "reference/test_device.h"
 
 namespace coppice::testing {
@@ -326,7 +327,8 @@ TEST_F(CInterface, PenaltiesAndLookupAreObeyed) {
   }
   options = generate_options(0.0);
   options.max_new_tokens = 64;
-  options.tree_size = 4;  // an automatic size may be none where costs are measured on a busy machine
+  options.tree_size =
+      4;  // an automatic size may be none where costs are measured on a busy machine
   options.use_draft = 0;
   for (const char* const lookup : {"text", "engine", "none"}) {
     options.lookup = lookup;
@@ -402,6 +404,104 @@ TEST_F(CInterface, SubmissionsAreCancelledAndFreed) {
   ASSERT_EQ(coppice_submit(engine.get(), &request, nullptr, nullptr, &submission), COPPICE_OK);
   coppice_submission_free(submission);
   coppice_submission_free(nullptr);
+}
+
+// Whatever allocation fails once a text is under way: its end is told, once, and it has all samples
+// that were asked for, though perhaps empty ones.
+TEST_F(CInterface, MemoryThatRunsOutHidesNoEnd) {
+  coppice_generate_options options = generate_options();
+  options.max_new_tokens = 2;
+  options.logprobs = 1;
+  struct Memory {
+    long left = 0, spared = 0;
+    int ends = 0;
+    bool fails = true;
+  } memory;
+  int failed = 0;
+  coppice_request request = request_of("The captain", options);
+  request.n = 2;
+  request.user = &memory;
+  request.on_piece = [](void* user, const coppice_piece*) {
+    auto& own = *static_cast<Memory*>(user);
+    if (std::exchange(own.fails, false)) allocations_left = own.left;
+    return 0;
+  };
+  for (; memory.spared == 0; ++memory.left) {
+    memory.fails = true;
+    memory.ends = 0;
+    coppice_submission* submission = nullptr;
+    ASSERT_EQ(coppice_submit(
+                  engine.get(), &request,
+                  [](void* user, const coppice_outcome* outcome) {
+                    auto& own = *static_cast<Memory*>(user);
+                    own.spared = std::max(0L, std::exchange(allocations_left, -1));
+                    ++own.ends;
+                    EXPECT_EQ(coppice_outcome_count(outcome), 2u);
+                  },
+                  &memory, &submission),
+              COPPICE_OK);
+    coppice_outcome* outcome = nullptr;
+    ASSERT_EQ(coppice_submission_wait(submission, &outcome), COPPICE_OK) << coppice_error_message();
+    coppice_submission_free(submission);
+    const OutcomeHandle owner(outcome);
+    ASSERT_EQ(memory.ends, 1) << "allocation " << memory.left;
+    ASSERT_EQ(coppice_outcome_count(outcome), 2u) << "allocation " << memory.left;
+    EXPECT_EQ(coppice_outcome_generation(outcome, 2), nullptr);
+    bool whole = true;
+    for (size_t i = 0; i < 2; ++i) {
+      const coppice_generation* const sample = coppice_outcome_generation(outcome, i);
+      ASSERT_NE(sample, nullptr);
+      whole &= sample->token_count > 0;
+      EXPECT_EQ(sample->token_count == 0, sample->finish_reason == std::string_view("failed"));
+      EXPECT_EQ(sample->token_count > 0, sample->logprobs != nullptr);
+    }
+    failed += !whole;
+    EXPECT_TRUE(whole || coppice_outcome_status(outcome) == COPPICE_FAILURE) << memory.left;
+    ASSERT_FALSE(HasFailure()) << "allocation " << memory.left;
+  }
+  EXPECT_GT(failed, 10);
+}
+
+// What one of many lacks memory for in the end, it lacks alone.
+TEST_F(CInterface, MemoryThatRunsOutSparesOtherOutcomes) {
+  coppice_generate_options options = generate_options();
+  options.max_new_tokens = 1;
+  options.logprobs = 1;
+  int failed = 0;
+  bool spared = false;
+  for (long left = 0; !spared; ++left) {
+    allocations_left = -1;
+    bool fails = true;
+    std::pair<long, bool*> memory(left, &fails);
+    coppice_request request = request_of("The captain", options);
+    request.user = &memory;
+    request.on_piece = [](void* user, const coppice_piece*) {
+      const auto& own = *static_cast<std::pair<long, bool*>*>(user);
+      if (std::exchange(*own.second, false)) allocations_left = own.first;
+      return 0;
+    };
+    const coppice_request* const requests[] = {&request, &request};
+    coppice_outcome* outcomes[2] = {};
+    ASSERT_EQ(coppice_generate_many(
+                  engine.get(), requests, 2,
+                  [](void* user, size_t, const coppice_outcome*) {
+                    *static_cast<bool*>(user) |= std::exchange(allocations_left, -1) > 0;
+                  },
+                  &spared, nullptr, outcomes),
+              COPPICE_OK)
+        << coppice_error_message() << ", allocation " << left;
+    int wanting = 0;
+    for (coppice_outcome* const outcome : outcomes) {
+      const OutcomeHandle owner(outcome);
+      ASSERT_EQ(coppice_outcome_count(outcome), 1u);
+      const bool whole = text_of(owner).token_count == 1;
+      EXPECT_EQ(coppice_outcome_status(outcome), whole ? COPPICE_OK : COPPICE_FAILURE);
+      wanting += !whole;
+    }
+    EXPECT_LE(wanting, 1) << "allocation " << left;
+    failed += wanting;
+  }
+  EXPECT_GT(failed, 3);
 }
 
 TEST_F(CInterface, AnEngineCounts) {
