@@ -9,6 +9,14 @@
 
 namespace coppice {
 
+namespace {
+
+constexpr const char* ran_out = "the host's memory ran out; free memory, or use smaller trees";
+// Made while there is memory for it; copies share its text.
+const HostMemoryError without_call(ran_out);
+
+}  // namespace
+
 SequenceClaim::SequenceClaim(Sequence::Impl& sequence) : taken_(sequence.generating) {
   if (taken_.exchange(true)) {
     throw_usage("sequence: its generate() is under way; wait for its end or use another sequence");
@@ -38,11 +46,13 @@ SequenceState& OpenSequence::with_prompt(std::span<const TokenId> prompt,
 }
 
 void OpenSequence::cancel() {
-  if (run_.ended()) {
-    run_.note_failure([&] { run_.call_back(); });
-  } else {
-    run_.end_between_steps(FinishReason::cancelled);
-  }
+  run_.note_failure([&] {
+    if (run_.ended()) {
+      run_.call_back();
+    } else {
+      run_.end_between_steps(FinishReason::cancelled);
+    }
+  });
 }
 
 Generation OpenSequence::finish() {
@@ -80,10 +90,11 @@ std::exception_ptr in_words(std::exception_ptr failure, const char* what) {
     std::rethrow_exception(failure);
   } catch (const std::bad_alloc&) {
     try {
-      throw HostMemoryError(
-          cat(what, ": the host's memory ran out; free memory, or use smaller trees"));
-    } catch (...) {
+      throw HostMemoryError(cat(what, ": ", ran_out));
+    } catch (const HostMemoryError&) {
       return std::current_exception();
+    } catch (...) {
+      return std::make_exception_ptr(without_call);
     }
   } catch (...) {
     return failure;

@@ -2,12 +2,16 @@
 // so, the others are right, and no KV slot is lost.
 #include <gtest/gtest.h>
 
+#include <future>
 #include <new>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/batch.h"
 #include "engine/failing_allocation.h"
+#include "engine/lettered_pair.h"
 #include "engine/near_tie.h"
 #include "reference/random_tokens.h"
 #include "reference/sanitized.h"
@@ -181,6 +185,50 @@ TEST(BatchOutOfMemory, LosesNothingOfWhatIsShared) {
   EXPECT_GT(texts_failed, 50);
   EXPECT_GT(whole, 0);
   EXPECT_GT(preempted, 0);
+}
+
+// A text that is cancelled shows what it held back as a possible stop text: without memory for that
+// it fails, and the thread that writes submissions goes on.
+TEST(BatchOutOfMemory, CancelledTextsFailAlone) {
+  TinyModel shape;
+  shape.eos_tokens = {};
+  const LetteredPair pair(shape, 0.2);
+  Engine engine = Engine::load(pair.options());
+  Request request;
+  request.prompt = "a text";
+  request.options.max_new_tokens = 60;
+  request.options.speculation = Plain{};
+  const std::string whole = engine.generate(request.prompt, request.options).text;
+  ASSERT_EQ(whole.size(), 60u);
+  request.options.stop = {whole.substr(1, 50) + (whole[51] == '#' ? "+" : "#")};
+  int failed = 0;
+  for (long last = 0;; ++last) {
+    SCOPED_TRACE(::testing::Message() << "allocation " << last);
+    std::promise<Submission*> begun;
+    std::int32_t pieces = 0;
+    long left = -1;
+    request.callback = [&, waits = begun.get_future().share()](std::int32_t, const Piece&) {
+      if (++pieces != 40) return true;
+      waits.get()->cancel();
+      allocations_left = last;
+      return true;
+    };
+    Submission submission =
+        engine.submit(request, [&](Outcome&) { left = std::exchange(allocations_left, -1); });
+    begun.set_value(&submission);
+    const Outcome outcome = submission.wait();
+    if (outcome.error) {
+      ++failed;
+      EXPECT_NE(error_of(outcome).find("memory ran out"), std::string::npos) << error_of(outcome);
+    } else {
+      EXPECT_EQ(only(outcome).finish_reason, FinishReason::cancelled);
+      EXPECT_EQ(only(outcome).text, whole.substr(0, 40));
+    }
+    expect_nothing_leaked(engine);
+    ASSERT_FALSE(HasFailure());
+    if (left > 0) break;
+  }
+  EXPECT_GT(failed, 1);
 }
 
 }  // namespace
