@@ -1,6 +1,7 @@
 #include "drafting/answer_index.h"
 
 #include <algorithm>
+#include <new>
 
 namespace coppice {
 
@@ -32,9 +33,16 @@ void AnswerIndex::add(std::span<const TokenId> answer) {
   answer = answer.first(std::min(answer.size(), static_cast<std::size_t>(most_ / 2)));
   const auto tokens = static_cast<std::int32_t>(answer.size());
   if (tokens == 0) return;
-  if (index_.size() + tokens >= most_) forget_half();
-  answers_.push_back({{answer.begin(), answer.end()}, 0, ++uses_});
-  index(answers_.back());
+  try {
+    if (index_.size() + tokens >= most_) forget_half();
+    answers_.push_back({{answer.begin(), answer.end()}, 0, ++uses_});
+    index(answers_.back());
+  } catch (const std::bad_alloc&) {
+    // Half an answer cannot be looked up in, and the text that it is of is not to suffer.
+    answers_.clear();
+    index_.clear();
+    ++version_;
+  }
 }
 
 void AnswerIndex::note_use(std::int32_t place) {

@@ -15,6 +15,7 @@ class AnswerIndex {
  public:
   explicit AnswerIndex(std::int32_t most = 1 << 17) : most_(most), index_(2 * most) {}
 
+  /// Where memory runs out, all answers leave.
   void add(std::span<const TokenId> answer);
   /// The answer was of use at this place (SuffixIndex::Follower::last).
   void note_use(std::int32_t place);

@@ -21,6 +21,8 @@ class SuffixIndex {
 
   /// A token below 0 separates texts: nothing is found across it.
   void append(TokenId token);
+  /// Forgets all tokens, which takes no memory. To be done, too, if append() threw.
+  void clear();
   std::int32_t size() const { return static_cast<std::int32_t>(text_.size()); }
   /// The tokens that it holds: the last ones appended.
   std::span<const TokenId> tokens() const { return text_; }
@@ -62,7 +64,6 @@ class SuffixIndex {
   std::int32_t split(std::int32_t state, std::int32_t from, TokenId token);
   void note(State& state, TokenId token) const;
   void extend(TokenId token);
-  void clear();
 
   std::int32_t most_;
   std::vector<TokenId> text_;
