@@ -78,7 +78,7 @@ Submission Engine::submit(Request request, std::function<void(Outcome& outcome)>
 }
 
 EngineStatistics Engine::statistics() const {
-  EngineStatistics s = impl_->step_counts.read();
+  EngineStatistics s = in_words("statistics", [&] { return impl_->step_counts.read(); });
   const Scheduler::Counts counts = impl_->scheduler->counts();
   s.running = counts.running;
   s.waiting = counts.queued + impl_->unopened();

@@ -8,6 +8,7 @@
 #include "drafting/static_tree.h"
 #include "engine/check_speculation.h"
 #include "engine/joined_names.h"
+#include "engine/open_sequence.h"
 
 namespace coppice {
 namespace {
@@ -170,11 +171,12 @@ Speculation speculation_of(Policy policy, std::int32_t tree_size) {
 }
 
 StaticTree read_static_tree(const std::filesystem::path& file) {
-  return {paths_of(read_tree_shape(file), file)};
+  return in_words("static tree", [&] { return StaticTree{paths_of(read_tree_shape(file), file)}; });
 }
 
 SequoiaTree read_sequoia_tree(const std::filesystem::path& file) {
-  return {paths_of(read_grow_map(file).shape, file)};
+  return in_words("sequoia tree",
+                  [&] { return SequoiaTree{paths_of(read_grow_map(file).shape, file)}; });
 }
 
 }  // namespace coppice

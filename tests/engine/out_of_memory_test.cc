@@ -2,15 +2,18 @@
 // and no KV slot lost.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/host_memory.h"
+#include "drafting/answer_index.h"
 #include "engine/failing_allocation.h"
 #include "engine/lettered_pair.h"
 #include "engine/pair.h"
@@ -84,6 +87,10 @@ TEST(OutOfMemory, LeavesEveryCallAsAnError) {
     request.options = options;
   }
   const std::vector<TokenId> some(200, 40);
+  const std::filesystem::path shape_file = pair.path() / "tree.json";
+  write_file(
+      shape_file,
+      R"({"paths": [[0], [1], [0, 0]], "acceptance": [0.5, 0.2], "size": 3, "depth": 2, "expected_length": 1.95})");
   const std::vector<std::pair<const char*, std::function<void()>>> calls = {
       {"load", [&] { engine.emplace(Engine::load(loaded)); }},
       {"generate text", [&] { engine->generate("a long enough text", options); }},
@@ -104,10 +111,27 @@ TEST(OutOfMemory, LeavesEveryCallAsAnError) {
          sequence.generate("a long enough text", options);
          sequence.fork().rewind(2);
        }},
+      {"constraints",
+       [&] {
+         Constraint::json(*engine);
+         Constraint::json_schema(*engine, R"({"type": "object", "maxProperties": 3})");
+         Constraint::regex(*engine, "[a-z]{3,9}|.*b");
+         Constraint::choice(*engine, std::vector<std::string>{"one of them", "another one"});
+         Constraint::grammar(*engine, "root ::= \"a\" [b-z]* root?");
+       }},
+      {"trees",
+       [&] {
+         read_static_tree(shape_file);
+         read_sequoia_tree(shape_file);
+       }},
+      {"statistics", [&] { engine->statistics(); }},
       {"judge_tree", [&] { engine->judge_tree("a long enough text", options); }}};
   for (const auto& [name, call] : calls) {
     int failed = 0;
-    for (long last = 0;; last += 1 + last / 40) {
+    bool spared = false;
+    // One allocation fails, or all from it on, so that there is no memory for words either.
+    for (long last = 0; !spared; last += later_ones_fail ? 1 + last / 40 : 0) {
+      later_ones_fail = !later_ones_fail;
       engine->drop_cache();
       // While models load, libstdc++ 12 joins paths, and crashes where that fails.
       smallest_counted = std::string_view(name) == "load" ? 256 : 0;
@@ -115,7 +139,7 @@ TEST(OutOfMemory, LeavesEveryCallAsAnError) {
       try {
         call();
         // Some are of what it can do without.
-        if (std::exchange(allocations_left, -1) >= 0) break;
+        spared = std::exchange(allocations_left, -1) > 0;
       } catch (const Error& error) {
         allocations_left = -1;
         EXPECT_NE(std::string_view(error.what()).find("memory ran out"), std::string_view::npos)
@@ -135,6 +159,42 @@ TEST(OutOfMemory, LeavesEveryCallAsAnError) {
     std::cout << name << ": " << failed << " allocations that failed\n";
     EXPECT_GT(failed, 0) << name;
   }
+}
+
+// What was half taken over is not looked up in.
+TEST(OutOfMemory, AnswersAreThereWholeOrNotAtAll) {
+  const auto answer = [](TokenId first) {
+    std::vector<TokenId> tokens;
+    for (TokenId i = 0; i < 60; ++i) tokens.push_back(first + i % 20);
+    return tokens;
+  };
+  const auto follower = [](const AnswerIndex& of, TokenId token) {
+    const auto after = of.index().after(of.index().then({}, token));
+    return after.empty() ? -1 : after[0].token;
+  };
+  int failed = 0;
+  bool spared = false;
+  for (long last = 0; !spared; last += later_ones_fail ? 1 + last / 40 : 0) {
+    SCOPED_TRACE(::testing::Message() << "allocation " << last);
+    later_ones_fail = !later_ones_fail;
+    AnswerIndex answers(400);
+    const std::vector<TokenId> second = answer(200);
+    answers.add(answer(100));
+    const std::int64_t before = answers.version();
+    allocations_left = last;
+    for (int again = 0; again < 6; ++again) answers.add(second);
+    spared = std::exchange(allocations_left, -1) > 0;
+    const bool lost = follower(answers, 100) < 0;
+    EXPECT_TRUE(!lost || answers.version() > before);
+    failed += answers.version() > before + (spared ? 1 : 0);
+    answers.add(answer(300));
+    answers.add(second);
+    for (TokenId i = 0; i < 19; ++i) {
+      ASSERT_EQ(follower(answers, 300 + i), 301 + i);
+      ASSERT_EQ(follower(answers, 200 + i), 201 + i);
+    }
+  }
+  EXPECT_GT(failed, 20);
 }
 
 }  // namespace
