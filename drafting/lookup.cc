@@ -91,6 +91,7 @@ void TextIndex::begin(std::span<const TokenId> tokens) {
 }
 
 void TextIndex::follow(std::span<const TokenId> tokens) {
+  if (followed_ < 0) begin(tokens);  // a step that memory ran out for is taken again
   const auto gained = tokens.subspan(static_cast<std::size_t>(followed_));
   followed_ = -1;
   for (const TokenId token : gained) index_.append(token);

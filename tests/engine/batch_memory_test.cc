@@ -33,6 +33,8 @@ std::vector<Request> four(Acceptance acceptance) {
     options.sampling.temperature = acceptance == Acceptance::coupled ? 0.7 : 0.0;
     options.acceptance = acceptance;
     options.stream = requests.size();
+    if (requests.empty()) options.lookup = Lookup::text;
+    if (requests.size() == 3) options.lookup = Lookup::engine;
     options.logprobs = on_cuda() || requests.size() % 2 == 0;  // near-ties are told by them
     requests.push_back(
         request_of(random_tokens(30, 96, 5 + static_cast<unsigned>(requests.size())), options));

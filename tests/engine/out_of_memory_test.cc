@@ -2,10 +2,13 @@
 // and no KV slot lost.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +17,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "drafting/answer_index.h"
+#include "drafting/lookup.h"
 #include "engine/failing_allocation.h"
 #include "engine/lettered_pair.h"
 #include "engine/pair.h"
@@ -193,6 +197,30 @@ TEST(OutOfMemory, AnswersAreThereWholeOrNotAtAll) {
       ASSERT_EQ(follower(answers, 300 + i), 301 + i);
       ASSERT_EQ(follower(answers, 200 + i), 201 + i);
     }
+  }
+  EXPECT_GT(failed, 20);
+}
+
+TEST(OutOfMemory, ATextThatCouldNotBeFollowedIsFollowedAnew) {
+  std::vector<TokenId> text;
+  for (TokenId i = 0; i < 90; ++i) text.push_back(i % 37);
+  int failed = 0;
+  bool spared = false;
+  for (long last = 0; !spared; ++last) {
+    SCOPED_TRACE(::testing::Message() << "allocation " << last);
+    TextIndex index;
+    index.begin(text);
+    index.follow(std::span(text).first(40));
+    allocations_left = last;
+    try {
+      index.follow(text);
+    } catch (const std::bad_alloc&) {
+      ++failed;
+    }
+    spared = std::exchange(allocations_left, -1) > 0;
+    index.follow(text);
+    ASSERT_TRUE(std::ranges::equal(index.index().tokens(), text));
+    EXPECT_EQ(index.index().end().length, 53);
   }
   EXPECT_GT(failed, 20);
 }
