@@ -204,7 +204,7 @@ def test_texts_are_looked_up(engine):
     options = dict(acceptance="coupled", temperature=0.4, seed=5, max_new_tokens=24)
     plain = engine.generate(prompt, policy="none", lookup="none", **options)
     for lookup in ("text", "engine"):
-        text = engine.generate(prompt, lookup=lookup, use_draft=False, **options)
+        text = engine.generate(prompt, lookup=lookup, use_draft=False, tree_size=8, **options)
         assert text.tokens == plain.tokens and text.used.lookup == lookup
         assert text.statistics.looked_up >= text.statistics.looked_up_accepted > 0
     assert plain.statistics.looked_up == 0
