@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/fingerprint.h"
+#include "base/host_memory.h"
 #include "base/lost_model.h"
 #include "chat.h"
 #include "engine/access.h"
@@ -194,6 +195,8 @@ class EngineBackend final : public Backend {
     } else {
       try {
         chat_ = Chat::of(target);
+      } catch (const HostMemoryError&) {
+        throw;
       } catch (const Error&) {
         return;  // a model without one writes completions
       }

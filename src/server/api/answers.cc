@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <mutex>
+#include <new>
 #include <random>
 
 #include "base/error.h"
@@ -132,6 +133,8 @@ int status_of(const std::exception_ptr& error, std::string& message) {
   } catch (const Error& thrown) {
     message = thrown.what();
     return thrown.kind() == ErrorKind::usage ? 400 : 500;
+  } catch (const std::bad_alloc&) {
+    message = "the host's memory ran out; free memory, or ask for less at once";
   } catch (const std::exception& thrown) {
     message = thrown.what();
   } catch (...) {

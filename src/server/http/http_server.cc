@@ -12,7 +12,11 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <list>
+#include <mutex>
+#include <new>
 #include <random>
+#include <thread>
 #include <unordered_set>
 
 #include "base/error.h"
@@ -30,6 +34,7 @@ using Failure = boost::system::error_code;
 constexpr std::size_t most_pipelined = std::size_t{64} << 10;
 constexpr double linger_seconds = 2.0;
 constexpr double accept_pause_seconds = 0.1;
+constexpr double memory_pause_seconds = 0.01;
 
 std::chrono::steady_clock::duration seconds(double count) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -129,8 +134,19 @@ class HttpServer::Listener : public std::enable_shared_from_this<Listener> {
   bool draining() const { return draining_; }
 
   void run() {
-    accept();
-    io.run();
+    for (;;) {
+      try {
+        release_left();
+        accept();
+        if (told_) await_signal();
+        return void(io.run());
+      } catch (const std::bad_alloc&) {
+        // Who lacked it is left: his connection ends, if nothing else waits for it. The others go
+        // on.
+        std::this_thread::sleep_for(seconds(memory_pause_seconds));
+        if (!draining_) io.restart();  // nobody was waited for
+      }
+    }
   }
   void watch_signals(std::function<void(bool first)> told) {
     for (const int signal : {SIGTERM, SIGINT}) signals_.add(signal);
@@ -146,6 +162,27 @@ class HttpServer::Listener : public std::enable_shared_from_this<Listener> {
     if (waiting_ && connections_.size() < limits.connections) accept();
     end_if_drained();
   }
+
+  /// A connection that a released Answer had.
+  struct Left {
+    std::shared_ptr<Connection> connection;
+    std::uint64_t number = 0;
+    bool answered = false;
+  };
+  /// Has the I/O thread release it, so that a connection never dies on another one. From any
+  /// thread; takes a list of one, as there may be no memory for another.
+  void leave(std::list<Left>&& one) noexcept {
+    {
+      const std::lock_guard lock(left_mutex_);
+      left_.splice(left_.end(), one);
+    }
+    try {
+      asio::post(io, [self = shared_from_this()] { self->release_left(); });
+    } catch (const std::bad_alloc&) {
+      // The next one, or the next client, brings it about.
+    }
+  }
+  void release_left();
 
   asio::io_context io{1};
   const HttpLimits limits;
@@ -166,6 +203,11 @@ class HttpServer::Listener : public std::enable_shared_from_this<Listener> {
   std::unordered_set<Connection*> connections_;
   std::uint16_t port_ = 0;
   bool waiting_ = false;  ///< for somebody to leave
+  bool awaiting_signal_ = false;
+  /// Of the handler that waits for a client; asio may drop it for want of memory.
+  std::weak_ptr<void> accepting_;
+  std::mutex left_mutex_;
+  std::list<Left> left_;
   bool draining_ = false;
 };
 
@@ -173,6 +215,20 @@ class HttpServer::Listener : public std::enable_shared_from_this<Listener> {
 /// seen an answer that came before its request was whole. Lives as long as something of it is
 /// pending. For the I/O thread.
 class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
+  using Shared = std::shared_ptr<Connection>;
+
+  /// Does it when asio has done what it was asked for. Without memory for it the connection ends.
+  template <typename Body>
+  auto then(Body body) {
+    return [self = shared_from_this(), body](const Failure& failure, std::size_t bytes) {
+      try {
+        body(self, failure, bytes);
+      } catch (const std::bad_alloc&) {
+        self->close();
+      }
+    };
+  }
+
  public:
   Connection(std::shared_ptr<Listener> listener, tcp::socket socket)
       : listener_(std::move(listener)), socket_(std::move(socket)), deadline_(listener_->io) {
@@ -196,12 +252,12 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     // What is read first is waited for as long as a connection may idle, the rest no longer.
     if (buffer_.size() > 0) return parse_header();
     socket_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
+                            then([](const Shared& self, const Failure& failure, std::size_t bytes) {
                               if (failure) return self->close();
                               self->buffer_.commit(bytes);
                               self->expire_after(self->listener_->limits.header_seconds);
                               self->parse_header();
-                            });
+                            }));
   }
 
   /// While no request is being answered: closes.
@@ -218,12 +274,16 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     if (!answers(number) || closed_) return gone();
     gone_.push_back(std::move(gone));
   }
+  /// Closes, so that the client sees that something is missing.
+  void break_off(std::uint64_t number) {
+    if (answers(number)) close();
+  }
   void abandon(std::uint64_t number) {
     if (!answers(number)) return;
     if (!begun_) {
       send(number, listener_->handler.refusal(500, "the request was dropped"), false);
     } else if (!ended_) {
-      close();  // the client sees that something is missing
+      break_off(number);
     }
   }
 
@@ -236,7 +296,12 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     deadline_.expires_after(seconds(count));
     deadline_.async_wait([weak = weak_from_this(), number = ++deadlines_](const Failure& failure) {
       const auto self = weak.lock();
-      if (!failure && self && number == self->deadlines_) self->expire();
+      if (failure || !self || number != self->deadlines_) return;
+      try {
+        self->expire();
+      } catch (const std::bad_alloc&) {
+        self->close();
+      }
     });
   }
   // It may be on its way already.
@@ -255,9 +320,9 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   void parse_header() {
     since_ = now_seconds();
     http::async_read_header(socket_, buffer_, *parser_,
-                            [self = shared_from_this()](const Failure& failure, std::size_t) {
+                            then([](const Shared& self, const Failure& failure, std::size_t) {
                               if (self->state_ == State::header) self->take_header(failure);
-                            });
+                            }));
   }
 
   void take_header(const Failure& failure) {
@@ -278,17 +343,17 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     const auto expect = request_.header("expect");
     if (!expect || parser_->is_done()) return read_body();
     asio::async_write(socket_, asio::buffer(continue_line.data(), continue_line.size()),
-                      [self = shared_from_this()](const Failure& write_failure, std::size_t) {
+                      then([](const Shared& self, const Failure& write_failure, std::size_t) {
                         if (write_failure) return self->close();
                         if (self->state_ == State::body) self->read_body();
-                      });
+                      }));
   }
 
   void read_body() {
     http::async_read(socket_, buffer_, *parser_,
-                     [self = shared_from_this()](const Failure& failure, std::size_t) {
+                     then([](const Shared& self, const Failure& failure, std::size_t) {
                        if (self->state_ == State::body) self->take_body(failure);
-                     });
+                     }));
   }
 
   void take_body(const Failure& failure);
@@ -333,7 +398,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     if (watching_ || buffer_.size() >= most_pipelined) return;
     watching_ = true;
     socket_.async_read_some(buffer_.prepare(4096),
-                            [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
+                            then([](const Shared& self, const Failure& failure, std::size_t bytes) {
                               self->watching_ = false;
                               self->buffer_.commit(bytes);
                               if (failure && failure != asio::error::operation_aborted)
@@ -341,7 +406,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
                               if (self->state_ == State::answer && !self->done_)
                                 return self->watch();
                               self->go_on();
-                            });
+                            }));
   }
 
   void queue(std::string bytes) {
@@ -365,13 +430,13 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     expire_after(listener_->limits.write_seconds);
     socket_.async_write_some(
         asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
-        [self = shared_from_this()](const Failure& failure, std::size_t bytes) {
+        then([](const Shared& self, const Failure& failure, std::size_t bytes) {
           self->writing_ = false;
           self->expire_never();
           if (failure) return self->close();
           self->sent_ += bytes;
           self->flush();
-        });
+        }));
   }
 
   /// All has been sent.
@@ -402,10 +467,10 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   }
   void discard() {
     socket_.async_read_some(asio::buffer(discarded_),
-                            [self = shared_from_this()](const Failure& failure, std::size_t) {
+                            then([](const Shared& self, const Failure& failure, std::size_t) {
                               if (failure || self->closed_) return self->close();
                               self->discard();
-                            });
+                            }));
   }
 
   void close() {
@@ -450,16 +515,25 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
 
 /// The exchange of one request of a connection.
 class HttpServer::Answer final : public Exchange {
+  // Without memory for a part of an answer the connection ends: no answer has a hole.
+  template <typename Task>
+  auto of_answer(Task task) {
+    return [connection = connection_, number = number_, task = std::move(task)]() mutable {
+      try {
+        task(*connection);
+      } catch (const std::bad_alloc&) {
+        connection->break_off(number);
+      }
+    };
+  }
+
  public:
   Answer(std::shared_ptr<Listener> listener, std::shared_ptr<Connection> connection,
          std::uint64_t number)
       : listener_(std::move(listener)), connection_(std::move(connection)), number_(number) {}
   ~Answer() override {
-    // Posted, so that a connection never dies on another thread.
-    asio::post(listener_->io, [connection = std::move(connection_), number = number_,
-                               answered = answered_.load()] {
-      if (!answered) connection->abandon(number);
-    });
+    left_.front() = {std::move(connection_), number_, answered_.load()};
+    listener_->leave(std::move(left_));
   }
 
   void answer(HttpAnswer answer) override {
@@ -487,20 +561,21 @@ class HttpServer::Answer final : public Exchange {
       connection.when_gone(number, std::move(gone));
     });
   }
-  void post(std::function<void()> task) override { asio::post(listener_->io, std::move(task)); }
+  void post(std::function<void()> task) override {
+    asio::post(listener_->io, of_answer([task = std::move(task)](Connection&) { task(); }));
+  }
 
  private:
   template <typename Task>
   void on_thread(Task task) {
-    asio::dispatch(listener_->io, [connection = connection_, task = std::move(task)]() mutable {
-      task(*connection);
-    });
+    asio::dispatch(listener_->io, of_answer(std::move(task)));
   }
 
   const std::shared_ptr<Listener> listener_;
   std::shared_ptr<Connection> connection_;
   const std::uint64_t number_;
   std::atomic<bool> answered_ = false;
+  std::list<Listener::Left> left_{1};
 };
 
 void HttpServer::Connection::take_body(const Failure& failure) {
@@ -550,11 +625,32 @@ void HttpServer::Connection::send_end(std::uint64_t number) {
   queue(chunked_ ? "0\r\n\r\n" : "");
 }
 
+void HttpServer::Listener::release_left() {
+  std::list<Left> left;
+  {
+    const std::lock_guard lock(left_mutex_);
+    left.swap(left_);
+  }
+  for (const Left& one : left) {
+    if (one.answered) continue;
+    try {
+      one.connection->abandon(one.number);
+    } catch (const std::bad_alloc&) {
+      one.connection->break_off(one.number);
+    }
+  }
+}
+
 void HttpServer::Listener::accept() {
-  if (draining_) return;
+  if (draining_ || !accepting_.expired()) return;
   waiting_ = connections_.size() >= limits.connections;
   if (waiting_) return;
-  acceptor_.async_accept([self = shared_from_this()](const Failure& failure, tcp::socket socket) {
+  auto waits = std::make_shared<bool>(true);
+  accepting_ = waits;
+  acceptor_.async_accept([self = shared_from_this(), waits = std::move(waits)](
+                             const Failure& failure, tcp::socket socket) mutable {
+    waits.reset();
+    self->release_left();
     if (self->draining_) return;
     if (failure) return self->accept_later();  // no file descriptor is left, say
     std::make_shared<Connection>(self, std::move(socket))->read_header();
@@ -570,7 +666,9 @@ void HttpServer::Listener::accept_later() {
 }
 
 void HttpServer::Listener::await_signal() {
+  if (awaiting_signal_) return;
   signals_.async_wait([this](const Failure& failure, int) {
+    awaiting_signal_ = false;
     if (failure) return;
     const bool first = !draining_;
     if (told_) told_(first);
@@ -581,6 +679,7 @@ void HttpServer::Listener::await_signal() {
     }
     await_signal();
   });
+  awaiting_signal_ = true;
 }
 
 void HttpServer::Listener::drain() {
@@ -618,6 +717,7 @@ HttpServer::~HttpServer() {
   listener_->io.restart();
   while (listener_->io.poll() > 0) {
   }
+  listener_->release_left();
 }
 
 std::uint16_t HttpServer::port() const { return listener_->port(); }
