@@ -1,10 +1,12 @@
 // Chats over HTTP, in three APIs' words.
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/host_memory.h"
 #include "client.h"
 #include "fake_backend.h"
 #include "running_server.h"
@@ -39,6 +41,13 @@ TEST_F(Chats, AnAnswerHasOpenAisShape) {
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["usage"]["completion_tokens"], 12);
   EXPECT_FALSE(json["choices"][0]["message"].contains("tool_calls"));
+}
+
+TEST_F(Chats, WantOfMemoryIsNotTheMessages) {
+  backend_.chat_fails = std::make_exception_ptr(Error(ErrorKind::failure, "no such role"));
+  EXPECT_EQ(post("{" + hello + "}").status, 400);
+  backend_.chat_fails = std::make_exception_ptr(HostMemoryError("chat: memory ran out"));
+  EXPECT_EQ(post("{" + hello + "}").status, 500);
 }
 
 TEST_F(Chats, AStreamNamesTheRoleFirst) {

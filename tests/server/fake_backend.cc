@@ -133,6 +133,7 @@ TokenText FakeBackend::token(TokenId token) const {
 std::vector<TokenId> FakeBackend::chat_tokens(const server::ChatPrompt& prompt) const {
   const std::lock_guard lock(mutex_);
   prompt_ = prompt;
+  if (chat_fails) std::rethrow_exception(chat_fails);
   return tokenize(prompt.messages, false);
 }
 

@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,7 +35,8 @@ class FakeBackend final : public server::Backend {
   // Set before requests come.
   std::string answer = "Hello, world";
   std::size_t piece = 5;
-  std::string fails_with;  ///< an Error of this text, before anything is written
+  std::string fails_with;         ///< an Error of this text, before anything is written
+  std::exception_ptr chat_fails;  ///< what chat_tokens() throws
   FinishReason finish = FinishReason::eos;
   server::BackendFacts facts_;
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "server/api/answers.h"
 #include "server/api/api_error.h"
 #include "server/api/chat_choice.h"
@@ -317,6 +318,8 @@ std::vector<TokenId> prompt_tokens(Fields& fields, Backend& backend, const ChatT
   std::vector<TokenId> tokens;
   try {
     tokens = backend.chat_tokens(prompt);
+  } catch (const HostMemoryError&) {
+    throw;  // the messages are not to blame
   } catch (const Error& error) {
     throw ApiError(400, cat("messages: ", error.what()), "messages", "invalid_value");
   }
