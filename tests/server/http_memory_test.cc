@@ -13,8 +13,10 @@
 #include "engine/failing_allocation.h"
 #include "running_server.h"
 
-namespace coppice::testing {
+namespace coppice::http_memory_test {
 namespace {
+
+using namespace testing;
 
 const std::string first = "the first part of an answer, ", second = "and the second part of it";
 
@@ -67,4 +69,4 @@ TEST(HttpMemory, WhatOneConnectionLacksTheOthersDoNot) {
 }
 
 }  // namespace
-}  // namespace coppice::testing
+}  // namespace coppice::http_memory_test
