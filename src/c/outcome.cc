@@ -98,8 +98,9 @@ void fill(coppice_outcome& handle, Outcome outcome) noexcept {
     try {
       body();
     } catch (...) {
-      if (handle.failure.status == COPPICE_OK)
+      if (handle.failure.status == COPPICE_OK) {
         handle.failure = failure_of(std::current_exception());
+      }
     }
   };
   note_failure([&] { handle.samples.resize(handle.count); });

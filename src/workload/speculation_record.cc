@@ -15,8 +15,9 @@ using Json = nlohmann::json;
 constexpr std::int64_t most_recorded_steps = std::int64_t{1} << 20;
 
 TreeShape recorded_tree(const Json& json, const std::string& place) {
-  if (!json.is_array())
+  if (!json.is_array()) {
     throw_failure(cat(place, " is ", shown(json), ", not a list of paths; correct the file"));
+  }
   std::vector<RankPath> paths;
   for (const Json& path : json) {
     const std::string at = cat(place, "[", paths.size(), "]");

@@ -327,8 +327,8 @@ TEST_F(CInterface, PenaltiesAndLookupAreObeyed) {
   }
   options = generate_options(0.0);
   options.max_new_tokens = 64;
-  options.tree_size =
-      4;  // an automatic size may be none where costs are measured on a busy machine
+  // An automatic size may be none where costs are measured on a busy machine.
+  options.tree_size = 4;
   options.use_draft = 0;
   for (const char* const lookup : {"text", "engine", "none"}) {
     options.lookup = lookup;

@@ -499,10 +499,11 @@ TEST_F(Batch, StopsWhereTheLayersFileIsCut) {
   std::string prompts;
   for (int line = 0; line < 2000; ++line) prompts += "The captain\n";
   const std::string file = write("prompts.txt", prompts);
-  const std::string cut =
-      cat("export XDG_CACHE_HOME='", folder("cache"), "'; (until [ -s '", folder("texts"),
-          "' ]; do sleep 0.05; done; for f in /proc/[0-9]*/fd/*; do case \"$(readlink $f)\" in '",
-          folder("cache"), "'*layers*) : >$f;; esac; done) 2>/dev/null & ");
+  const std::string cut = cat(
+      "export XDG_CACHE_HOME='", folder("cache"), "'; (for i in $(seq 1200); do [ -s '",
+      folder("texts"),
+      "' ] && break; sleep 0.05; done; for f in /proc/[0-9]*/fd/*; do case \"$(readlink $f)\" in '",
+      folder("cache"), "'*layers*) : >$f;; esac; done) 2>/dev/null & ");
   const Result r = run("generate --batch " + file + fixed +
                            "--parallel 2 --gpu-layers 1 --host-memory 1GiB --ignore-eos "
                            "--max-new-tokens 400 --output '" +
