@@ -581,6 +581,7 @@ class COPPICE_API Engine {
   /// generate() of a Sequence takes it as a text.
   std::vector<TokenId> tokenize(std::string_view text, bool add_bos = true) const;
   /// Valid UTF-8: U+FFFD stands for each longest beginning of a character that is not complete.
+  /// Throws Error(usage) for a token outside the target's vocabulary.
   std::string detokenize(std::span<const TokenId> tokens) const;
   bool has_tokenizer() const;
   bool has_draft() const;

@@ -18,9 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What umask(2) leaves of it is a new file's mode.
-constexpr mode_t usual_mode = 0666;
-
 int open_again(const fs::path& path, int flags) {
   int descriptor = -1;
   do {

@@ -32,6 +32,9 @@ inline constexpr const char* free_space = "free some space, or write elsewhere";
 inline constexpr const char* resumes_when_free =
     "free some space and start again: what was done is kept";
 
+/// What umask(2) leaves of it is a new file's mode.
+inline constexpr unsigned usual_mode = 0666;
+
 /// Opens `path` with open(2)'s flags, never for child processes. Throws Error(failure).
 FileHandle open_file(const std::filesystem::path& path, int flags,
                      const char* when_full = resumes_when_free);

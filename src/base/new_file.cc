@@ -23,8 +23,6 @@ fs::path resolved(const fs::path& path) {
   return error ? path : place;
 }
 
-constexpr mode_t usual_mode = 0666;  // less umask(2)
-
 /// What leads to an open file that has no name.
 std::string link_of(const FileHandle& file) { return cat("/proc/self/fd/", file.get()); }
 

@@ -34,8 +34,10 @@ coppice_chat_options usual() noexcept;
 template <typename Struct>
 Struct read_struct(const Struct* given, const char* name) {
   need(given, name);
+  // No version's is larger.
+  constexpr std::size_t most = 1 << 14;
   const std::size_t size = given->struct_size;
-  if (size < sizeof(std::size_t)) {
+  if (size < sizeof(std::size_t) || size > most || size % alignof(Struct) != 0) {
     throw_usage(cat(name, ": its struct_size is ", size, "; begin with its ..._init()"));
   }
   const char* const bytes = reinterpret_cast<const char*>(given);

@@ -269,7 +269,10 @@ std::string Engine::detokenize(std::span<const TokenId> tokens) const {
   return in_words("detokenize", [&] {
     const Tokenizer& t = impl_->require_tokenizer();
     std::string bytes;
-    for (const TokenId token : tokens) bytes += t.bytes_of(token);
+    for (const TokenId token : tokens) {
+      impl_->check_token("detokenize", token);
+      bytes += t.bytes_of(token);
+    }
     return to_valid_utf8(bytes);
   });
 }

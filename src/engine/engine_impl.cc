@@ -42,17 +42,18 @@ std::int32_t Engine::Impl::unopened() const {
   return driver_ == nullptr ? 0 : driver_->unopened();
 }
 
+void Engine::Impl::check_token(const char* option, TokenId token) const {
+  const std::int64_t vocab = target.model->config().vocab_size;
+  if (token >= 0 && token < vocab) return;
+  throw_usage(cat(option, ": token ", token, " is outside the target's vocabulary of ", vocab,
+                  " (0 to ", vocab - 1, ")"));
+}
+
 void Engine::Impl::check(const GenerateOptions& request) const {
   request.validate();
   check_fits(request.speculation, options.max_tree_size);
   check_lookup(request);
   if (!request.stop.empty()) require_tokenizer();
-  const auto check_token = [&](const char* option, TokenId token) {
-    const std::int64_t vocab = target.model->config().vocab_size;
-    if (token >= 0 && token < vocab) return;
-    throw_usage(cat(option, ": token ", token, " is outside the target's vocabulary of ", vocab,
-                    " (0 to ", vocab - 1, ")"));
-  };
   for (const TokenId token : request.stop_tokens) check_token("stop-tokens", token);
   for (const auto& [token, added] : request.logit_bias) check_token("logit-bias", token);
   const auto* const ruling = ConstraintAccess::generations(request.constraint);
@@ -198,17 +199,11 @@ void Engine::Impl::check_bytes(std::uint64_t bytes, std::int32_t before, const c
 }
 
 void Engine::Impl::append_prompt(SequenceState& state, std::span<const TokenId> prompt) const {
-  const ModelConfig& config = target.model->config();
   if (prompt.empty() && state.tokens.empty()) {
     throw_usage("prompt: it holds no tokens; give at least one");
   }
   if (prompt.empty()) return;  // if there is no room, the sequence ends at once and says why
-  for (const TokenId token : prompt) {
-    if (token < 0 || token >= config.vocab_size) {
-      throw_usage(cat("prompt: token ", token, " is outside the target's vocabulary of ",
-                      config.vocab_size, " (0 to ", config.vocab_size - 1, ")"));
-    }
-  }
+  for (const TokenId token : prompt) check_token("prompt", token);
   const auto length = state.tokens.size() + prompt.size();
   const std::int32_t context = target.model->max_positions(), slots = target.pool->layout().slots();
   const bool beyond_context = length >= static_cast<std::size_t>(context);

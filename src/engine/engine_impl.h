@@ -112,6 +112,8 @@ struct __attribute__((visibility("hidden"))) Engine::Impl {
 
   /// validate(), and what depends on this engine: the largest tree, stop texts without tokenizer.
   void check(const GenerateOptions& options) const;
+  /// Throws Error(usage), which begins with `option`, for a token outside the target's vocabulary.
+  void check_token(const char* option, TokenId token) const;
   /// Token ids of a text prompt. Throws Error(usage) for an empty one or invalid UTF-8.
   std::vector<TokenId> encode(std::string_view prompt, bool add_bos) const;
   /// The same of one that is appended to these tokens: with none of them, as above.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "chat.h"
 #include "coppice.h"
 #include "coppice_c.h"
@@ -738,6 +740,12 @@ TEST_F(CInterface, WrongRequestsSaySo) {
   expect_usage(request, "stop: it is NULL; give one");
   request.struct_size = 0;
   expect_usage(request, "request: its struct_size is 0; begin with its ..._init()");
+  request.struct_size = sizeof request - 1;
+  expect_usage(request, cat("request: its struct_size is ", sizeof request - 1,
+                            "; begin with its ..._init()"));
+  request.struct_size = SIZE_MAX / 16 * 8;  // never initialised
+  expect_usage(request, cat("request: its struct_size is ", SIZE_MAX / 16 * 8,
+                            "; begin with its ..._init()"));
 }
 
 TEST_F(CInterface, MessagesAreEachThreadsOwn) {

@@ -580,6 +580,9 @@ TEST(ShippedPair, StopTextsAndUtf8) {
   const Generation whole = engine.generate(opening, options);
   EXPECT_TRUE(is_valid_utf8(whole.text));
   EXPECT_EQ(engine.detokenize(whole.tokens), whole.text);
+  for (const TokenId stranger : {-1, static_cast<int>(engine.vocab_size())}) {
+    EXPECT_THROW(engine.detokenize({&stranger, 1}), Error) << stranger;
+  }
   const std::string stop = whole.text.substr(whole.text.size() / 2, 6);
   options.stop = {"never to be seen \x01", stop};
   std::string streamed;
