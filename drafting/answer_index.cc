@@ -24,7 +24,7 @@ void AnswerIndex::forget_half() {
   answers_.erase(first_to_go, answers_.end());
   std::sort(answers_.begin(), answers_.end(),
             [](const Answer& a, const Answer& b) { return a.begin < b.begin; });
-  index_ = SuffixIndex(2 * most_);
+  index_.clear();
   for (Answer& answer : answers_) index(answer);
   ++version_;
 }

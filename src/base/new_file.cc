@@ -42,11 +42,12 @@ NewFile::NewFile(const fs::path& path, std::uint64_t bytes) : path_(path), place
   const fs::path folder = place_.has_parent_path() ? place_.parent_path() : ".";
   file_ = FileHandle(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, usual_mode));
   const bool nameless = file_.get() >= 0 && ::access(link_of(file_).c_str(), F_OK) == 0;
-  while (!nameless) {  // a file system that has none, or no /proc to name it by
-    beside_ = name_beside(place_);
-    file_ =
-        FileHandle(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, usual_mode));
-    if (file_.get() >= 0 || (errno != EINTR && errno != EEXIST)) break;  // another machine's
+  if (!nameless) {  // a file system that has none, or no /proc to name it by
+    do {
+      beside_ = name_beside(place_);
+      file_ =
+          FileHandle(::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, usual_mode));
+    } while (file_.get() < 0 && (errno == EINTR || errno == EEXIST));  // another machine's
   }
   if (file_.get() < 0) throw_write_failure(path_, errno, free_space);
   const auto size = static_cast<off_t>(bytes);

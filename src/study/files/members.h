@@ -26,6 +26,12 @@ void to_json(Json& json, const Struct& value) {
   Struct::members(value, [&](const char* name, const auto& member) { json[name] = member; });
 }
 
+/// Throws Error(failure), a text without a place, for a member of another type.
+template <typename Json>
+[[noreturn]] void refuse_member(const char* name, const Json& value) {
+  throw_failure(cat('"', name, "\" is ", shown(value), ", which it cannot be"));
+}
+
 /// Throws Error(failure), a text without a place, that names a member that is missing or of another
 /// type.
 template <typename Json, HasMembers Struct>
@@ -44,7 +50,7 @@ void from_json(const Json& json, Struct& value) {
     } catch (const Error& error) {
       throw_failure(cat(name, ": ", error.what()));
     }
-    if (!fits) throw_failure(cat('"', name, "\" is ", shown(json[name]), ", which it cannot be"));
+    if (!fits) refuse_member(name, json[name]);
   });
 }
 

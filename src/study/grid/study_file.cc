@@ -161,15 +161,12 @@ namespace {
 
 /// Throws Error(failure), as from_json() does, for settings that facts_of() could not read.
 void check_fixed(const nlohmann::json& fixed) {
-  const auto refuse = [](const char* name, const nlohmann::json& value) {
-    throw_failure(cat('"', name, "\" is ", shown(value), ", which it cannot be"));
-  };
-  if (!fixed.is_object()) refuse("fixed", fixed);
+  if (!fixed.is_object()) refuse_member("fixed", fixed);
   const auto rule = fixed.find("constraint");
   if (rule == fixed.end()) return;
   const bool is_rule = rule->is_object() && rule->contains("texts") && rule->contains("kind") &&
                        rule->at("kind").is_string();
-  if (!is_rule) refuse("constraint", *rule);
+  if (!is_rule) refuse_member("constraint", *rule);
 }
 
 }  // namespace

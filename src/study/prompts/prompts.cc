@@ -208,23 +208,29 @@ std::vector<StudyPrompt> left_out(const std::vector<StudyPrompt>& all,
 
 namespace {
 
+const char* whose(const Room& room) {
+  return room.memory_is_short ? " that the KV memory holds" : " of the model's context";
+}
+std::string remedy_of(const PromptUse& use, const Room& room) {
+  return cat("; ", use.remedy, room.memory_is_short ? ", or raise --kv-tokens" : "");
+}
+
 /// Refuses a text before it is encoded, which takes hundreds of bytes of memory for each of its
 /// bytes. Throws Error(usage), which begins with `where`.
 void check_bytes(Engine& engine, const std::string& text, const PromptUse& use,
                  const std::string& where) {
-  constexpr std::uint64_t most_to_cut = std::uint64_t{16} << 20;  // a long book
-  const auto [room, memory_is_short] = room_of(engine);
-  const std::uint64_t most =
-      use.most > 0 ? most_to_cut
-                   : EngineAccess(engine).tokenizer().most_bytes(static_cast<std::uint64_t>(room));
-  if (text.size() <= most) return;
-  throw_usage(
-      cat(where, ": ", text.size(), " bytes are more than ",
-          use.most > 0
-              ? cat("the ", most, " that one to be cut may have; shorten it")
-              : cat("the ", room, " tokens",
-                    memory_is_short ? " that the KV memory holds" : " of the model's context",
-                    " can spell; ", use.remedy, memory_is_short ? ", or raise --kv-tokens" : "")));
+  const auto refuse_more_than = [&](std::uint64_t most, const std::string& what) {
+    if (text.size() <= most) return;
+    throw_usage(cat(where, ": ", text.size(), " bytes are more than the ", what));
+  };
+  if (use.most > 0) {
+    constexpr std::uint64_t most = std::uint64_t{16} << 20;  // a long book
+    return refuse_more_than(most, cat(most, " that one to be cut may have; shorten it"));
+  }
+  const Room room = room_of(engine);
+  refuse_more_than(
+      EngineAccess(engine).tokenizer().most_bytes(static_cast<std::uint64_t>(room.tokens)),
+      cat(room.tokens, " tokens", whose(room), " can spell", remedy_of(use, room)));
 }
 
 }  // namespace
@@ -232,7 +238,7 @@ void check_bytes(Engine& engine, const std::string& text, const PromptUse& use,
 std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesystem::path& file,
                                             const std::vector<StudyPrompt>& prompts,
                                             const PromptUse& use) {
-  const auto [room, memory_is_short] = room_of(engine);
+  const Room room = room_of(engine);
   std::vector<std::vector<TokenId>> all;
   for (const StudyPrompt& prompt : prompts) {
     const std::string where = cat("prompts ", quote(file.string()), " line ", prompt.line);
@@ -245,11 +251,10 @@ std::vector<std::vector<TokenId>> to_tokens(Engine& engine, const std::filesyste
       throw_usage(cat(where, ": token ", token, " is outside the target's vocabulary; give 0 to ",
                       engine.vocab_size() - 1));
     }
-    if (std::cmp_greater(tokens.size() + static_cast<std::size_t>(use.new_tokens), room)) {
+    if (std::cmp_greater(tokens.size() + static_cast<std::size_t>(use.new_tokens), room.tokens)) {
       throw_usage(cat(where, ": ", tokens.size(), " tokens and ", use.new_tokens, " new ",
-                      use.new_tokens == 1 ? "one" : "ones", " are more than the ", room,
-                      memory_is_short ? " that the KV memory holds; " : " of the model's context; ",
-                      use.remedy, memory_is_short ? ", or raise --kv-tokens" : ""));
+                      use.new_tokens == 1 ? "one" : "ones", " are more than the ", room.tokens,
+                      whose(room), remedy_of(use, room)));
     }
     all.push_back(std::move(tokens));
   }
