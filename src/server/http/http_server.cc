@@ -217,15 +217,20 @@ class HttpServer::Listener : public std::enable_shared_from_this<Listener> {
 class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
   using Shared = std::shared_ptr<Connection>;
 
-  /// Does it when asio has done what it was asked for. Without memory for it the connection ends.
+  /// Does it. Without memory for it the connection ends.
+  template <typename Body>
+  void or_close(const Body& body) {
+    try {
+      body();
+    } catch (const std::bad_alloc&) {
+      close();
+    }
+  }
+  /// The same, when asio has done what it was asked for.
   template <typename Body>
   auto then(Body body) {
     return [self = shared_from_this(), body](const Failure& failure, std::size_t bytes) {
-      try {
-        body(self, failure, bytes);
-      } catch (const std::bad_alloc&) {
-        self->close();
-      }
+      self->or_close([&] { body(self, failure, bytes); });
     };
   }
 
@@ -274,6 +279,15 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     if (!answers(number) || closed_) return gone();
     gone_.push_back(std::move(gone));
   }
+  /// Does a part of an answer. Without memory for it the connection ends: no answer has a hole.
+  template <typename Task>
+  void or_break_off(std::uint64_t number, Task&& task) {
+    try {
+      task(*this);
+    } catch (const std::bad_alloc&) {
+      break_off(number);
+    }
+  }
   /// Closes, so that the client sees that something is missing.
   void break_off(std::uint64_t number) {
     if (answers(number)) close();
@@ -297,11 +311,7 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     deadline_.async_wait([weak = weak_from_this(), number = ++deadlines_](const Failure& failure) {
       const auto self = weak.lock();
       if (failure || !self || number != self->deadlines_) return;
-      try {
-        self->expire();
-      } catch (const std::bad_alloc&) {
-        self->close();
-      }
+      self->or_close([&] { self->expire(); });
     });
   }
   // It may be on its way already.
@@ -515,15 +525,10 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
 
 /// The exchange of one request of a connection.
 class HttpServer::Answer final : public Exchange {
-  // Without memory for a part of an answer the connection ends: no answer has a hole.
   template <typename Task>
   auto of_answer(Task task) {
     return [connection = connection_, number = number_, task = std::move(task)]() mutable {
-      try {
-        task(*connection);
-      } catch (const std::bad_alloc&) {
-        connection->break_off(number);
-      }
+      connection->or_break_off(number, task);
     };
   }
 
@@ -633,11 +638,8 @@ void HttpServer::Listener::release_left() {
   }
   for (const Left& one : left) {
     if (one.answered) continue;
-    try {
-      one.connection->abandon(one.number);
-    } catch (const std::bad_alloc&) {
-      one.connection->break_off(one.number);
-    }
+    one.connection->or_break_off(one.number,
+                                 [&](Connection& connection) { connection.abandon(one.number); });
   }
 }
 
